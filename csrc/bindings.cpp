@@ -1,0 +1,5 @@
+// The extension module tefl._C. Importing it registers nothing with PyTorch: a device is claimed by an
+// explicit call, so that a process that only launches kernels leaves the PrivateUse1 slot to others.
+#include <torch/extension.h>
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.doc() = "Native parts of tefl."; }

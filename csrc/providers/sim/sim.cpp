@@ -1,0 +1,1 @@
+#include "tefl_provider.h"

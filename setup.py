@@ -1,0 +1,88 @@
+"""Build tefl's native parts: the extension module, the built-in providers, the CUDA fatbins.
+
+Environment: DEBUG=1 builds without optimisation and with symbols, TE_FL_SKIP_CUDA=1 leaves the
+CUDA kernels out, CUDA_HOME or CUDA_PATH says where nvcc is (else PATH is searched).
+"""
+
+import glob
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import torch
+from setuptools import Extension, setup
+from torch.utils.cpp_extension import BuildExtension, CppExtension
+
+DEBUG = os.environ.get("DEBUG", "0") == "1"
+CXX_FLAGS = ["-Wall", "-fvisibility=hidden", *(["-O0", "-g"] if DEBUG else ["-O2"])]
+# Machine code for the two architectures we tune for, and PTX so that later ones run too.
+NVCC_TARGETS = [
+    "-gencode=arch=compute_80,code=sm_80",
+    "-gencode=arch=compute_90,code=sm_90",
+    "-gencode=arch=compute_90,code=compute_90",
+]
+
+
+def find_nvcc() -> tuple[str | None, str]:
+    """Return nvcc's path and, where there is none, the reason."""
+    if os.environ.get("TE_FL_SKIP_CUDA", "0") == "1":
+        return None, "TE_FL_SKIP_CUDA=1 was set when tefl was built"
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        if root := os.environ.get(variable):
+            nvcc = shutil.which("nvcc", path=os.path.join(root, "bin"))
+            return nvcc, "" if nvcc else f"{variable}={root} has no bin/nvcc"
+    nvcc = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
+    return nvcc, "" if nvcc else "nvcc was not found on PATH, in CUDA_HOME or in CUDA_PATH"
+
+
+class Build(BuildExtension):
+    """build_ext that also writes the fatbins, the public header and the facts of the build."""
+
+    def run(self) -> None:
+        inplace = self.inplace or getattr(self, "editable_mode", False)
+        package = Path("tefl") if inplace else Path(self.build_lib, "tefl")
+        (package / "include").mkdir(parents=True, exist_ok=True)
+        shutil.copy("csrc/include/tefl_provider.h", package / "include")
+        facts = {"torch": torch.__version__, "debug": DEBUG, **self.build_fatbins(package)}
+        (package / "_build.json").write_text(json.dumps(facts, indent=1) + "\n")
+        super().run()
+
+    def build_fatbins(self, package: Path) -> dict[str, str]:
+        nvcc, reason = find_nvcc()
+        out = package / "kernels" / "cuda" / "fatbin"
+        shutil.rmtree(out, ignore_errors=True)
+        if nvcc is None:
+            self.warn(f"tefl is built without CUDA kernels: {reason}")
+            return {"cuda_skipped": reason}
+        out.mkdir(parents=True)
+        for source in sorted(Path("csrc/kernels").glob("*.cu")):
+            target = out / f"{source.stem}.fatbin"
+            flags = ["-O3", "-std=c++17", "--fatbin", *NVCC_TARGETS]
+            subprocess.run([nvcc, *flags, "-o", str(target), str(source)], check=True)
+        version = subprocess.run([nvcc, "--version"], check=True, capture_output=True, text=True).stdout
+        return {"nvcc": version.strip().splitlines()[-1]}
+
+
+setup(
+    ext_modules=[
+        CppExtension(
+            "tefl._C",
+            sorted(["csrc/bindings.cpp", *glob.glob("csrc/device/*.cpp"), *glob.glob("csrc/launch/*.cpp")]),
+            include_dirs=[os.path.abspath("csrc"), os.path.abspath("csrc/include")],
+            extra_compile_args=CXX_FLAGS,
+            libraries=["dl"],
+        ),
+        # A provider is a plain shared library: no torch, no Python, only the public header.
+        Extension(
+            "tefl.lib.tefl_sim",
+            sorted(glob.glob("csrc/providers/sim/*.cpp")),
+            include_dirs=[os.path.abspath("csrc/include")],
+            extra_compile_args=[*CXX_FLAGS, "-Wextra", "-Werror"],
+            libraries=["pthread"],
+            language="c++",
+        ),
+    ],
+    cmdclass={"build_ext": Build.with_options(no_python_abi_suffix=True)},
+)
