@@ -1,0 +1,147 @@
+"""The vocabulary of dispatch: implementations, facts, declarations, answers. Plain data, no policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Literal
+
+import torch
+
+__all__ = [
+    "Backward",
+    "BackendImplKind",
+    "DispatchError",
+    "Facts",
+    "Feed",
+    "NotSupported",
+    "OpDecl",
+    "OpImpl",
+    "Slower",
+]
+
+
+class BackendImplKind(str, Enum):
+    """Who an implementation belongs to: this project's defaults, a vendor, or plain PyTorch."""
+
+    DEFAULT = "flagos"
+    VENDOR = "vendor"
+    REFERENCE = "reference"
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+@dataclass(frozen=True)
+class OpImpl:
+    """One callable that computes one op.
+
+    ``fn`` is called with the schema's positional arguments positionally and its keyword-only ones by
+    keyword, all of them, defaults filled in. ``supported_dtypes`` is the set of ``torch.dtype`` that every
+    tensor argument must come from; ``min_arch`` a compute capability, ``(8, 0)``, ``"8.0"`` or ``8``;
+    ``devices`` the device types it runs on ("cpu", "cuda", "privateuse1" for the claimed device under any
+    name, or that name). ``None`` means no restriction.
+
+    ``is_available`` is asked once per kind of call, without an argument, or with the `Facts` if it takes a
+    parameter. ``supports`` is asked at every call, with the call's arguments as ``fn`` gets them. Both answer
+    ``None`` or ``True`` (fits), a reason string or ``False`` (does not), or `Slower`. A function attribute
+    ``fn._is_available`` is honoured as a further ``is_available``.
+    """
+
+    op_name: str
+    impl_id: str
+    kind: BackendImplKind
+    fn: Callable[..., Any]
+    vendor: str | None = None
+    priority: int = 0
+    supported_dtypes: Collection[torch.dtype] | None = None
+    min_arch: tuple[int, int] | str | int | None = None
+    devices: Collection[str] | None = None
+    is_available: Callable[..., Any] | None = None
+    supports: Callable[..., Any] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", BackendImplKind(self.kind))
+        if self.kind is BackendImplKind.VENDOR and not self.vendor:
+            raise ValueError(
+                f"OpImpl {self.impl_id!r} for op {self.op_name!r}: kind 'vendor' needs vendor='<name>', got {self.vendor!r}"
+            )
+        if not callable(self.fn):
+            raise TypeError(f"OpImpl {self.impl_id!r} for op {self.op_name!r}: fn must be callable, got {self.fn!r}")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a static predicate may know about a call: plain data gathered from its tensors."""
+
+    device_type: str
+    """"cpu", "cuda", ..., or "privateuse1" for the claimed device whatever its name."""
+    device_index: int | None = None
+    dtypes: tuple[torch.dtype, ...] = ()
+    """Of the tensor arguments, in the order of the schema."""
+    arch: tuple[int, int] | None = None
+    """The compute capability of the device, None where it has none."""
+    provider: str | None = None
+    """The active provider's own name ("sim", "maca"), whatever the device is called; None elsewhere."""
+    alias: str | None = None
+    """Where that provider's memory can be computed on: "cpu", "cuda" or "none"."""
+
+
+Feed = tuple[Literal["grad", "input", "output", "needs"], int]
+"""Where an argument of a backward op comes from: the gradient of output i, input i, output i of the forward,
+or whether input i needs a gradient. i counts the forward schema's results or arguments (keyword-only ones too).
+"""
+
+
+@dataclass(frozen=True)
+class Backward:
+    """How an op is differentiated through another op.
+
+    ``args`` has one feed for each argument of the backward op's schema, in its order. A gradient that is
+    undefined is passed as None where the backward's schema has an optional tensor, else as zeros.
+    ``grads[i]`` is the index of the backward's result that is the gradient of forward argument i, or None.
+    ``differentiable`` are the indices of the forward's results that carry a gradient.
+    """
+
+    op: str
+    args: tuple[Feed, ...]
+    grads: tuple[int | None, ...]
+    differentiable: tuple[int, ...] = (0,)
+
+
+@dataclass(frozen=True)
+class OpDecl:
+    """One declared op.
+
+    ``schema`` has no name: ``"(Tensor input, float eps=1e-5) -> Tensor"``. ``fake`` (a meta computation) and
+    ``reference`` (plain PyTorch, the definition) have the schema's signature; so has ``check``, which raises
+    a readable error on bad arguments and runs before any implementation is chosen.
+    """
+
+    name: str
+    family: str
+    schema: str
+    fake: Callable[..., Any]
+    reference: Callable[..., Any]
+    check: Callable[..., Any] | None = None
+    backward: Backward | None = None
+
+
+class DispatchError(RuntimeError):
+    """No implementation can serve a call, or the one that the policy insists on cannot; says why for each."""
+
+
+class NotSupported(RuntimeError):
+    """An implementation's "not me", raised before it has touched anything: the next candidate runs."""
+
+
+@dataclass(frozen=True)
+class Slower:
+    """A predicate's answer: this call fits, but ``impl_id`` is faster at it.
+
+    Honoured only if that implementation is available, allowed by the policy and accepts the call.
+    """
+
+    impl_id: str
+    why: str
