@@ -1,0 +1,59 @@
+# make demo and make test work on a fresh clone: each sets up .venv first.
+PYTHON ?= python3
+VENV ?= .venv
+TORCH ?= torch==2.13.0
+BIN := $(VENV)/bin
+# Tests claim the device they need themselves; nothing is to be claimed for them by an installed provider.
+TEST_ENV := TORCH_DEVICE_BACKEND_AUTOLOAD=0
+WORKERS ?= 2
+
+NATIVE := setup.py pyproject.toml $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.cu')
+MACA := $(shell find examples/maca_provider -name '*.cpp' -o -name '*.h' -o -name '*.py' -o -name '*.toml')
+
+.PHONY: demo test opinfo lint format bench clean
+
+demo: $(VENV)/.ready
+	$(BIN)/python examples/train_lm.py --device maca
+
+test: $(VENV)/.ready
+	$(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+opinfo: $(VENV)/.ready
+	$(TEST_ENV) $(BIN)/python benchmarks/opinfo.py --device maca $(ARGS)
+
+lint: $(VENV)/.lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	git ls-files '*.cpp' '*.h' '*.cu' | xargs $(BIN)/clang-format --dry-run -Werror
+
+format: $(VENV)/.lint
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	git ls-files '*.cpp' '*.h' '*.cu' | xargs $(BIN)/clang-format -i
+
+bench: $(VENV)/.ready
+	$(TEST_ENV) $(BIN)/python benchmarks/opinfo.py --device maca --json benchmarks/results
+
+clean:
+	rm -rf $(VENV) build dist out *.egg-info tefl/*.so tefl/lib tefl/include tefl/_build.json tefl/kernels/cuda/fatbin
+
+# The virtual environment with everything a test or the demo imports, but tefl itself.
+$(VENV)/.python: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q "$(TORCH)" numpy triton ninja "setuptools>=77" wheel
+	$(BIN)/pip install -q matplotlib tqdm pytest pytest-xdist hypothesis expecttest cmake
+	touch $@
+
+$(VENV)/.native: $(VENV)/.python $(NATIVE)
+	$(BIN)/pip install -q --no-build-isolation --no-deps -e .
+	touch $@
+
+# The example provider is installed as any vendor's package would be, next to tefl.
+$(VENV)/.ready: $(VENV)/.native $(MACA)
+	TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(BIN)/pip install -q --no-build-isolation --no-deps --force-reinstall ./examples/maca_provider
+	touch $@
+
+$(VENV)/.lint: $(VENV)/.python
+	$(BIN)/pip install -q ruff==0.17.6 mypy==2.4.1 clang-format==20.1.8
+	touch $@
