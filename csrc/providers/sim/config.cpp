@@ -1,0 +1,71 @@
+#include "config.h"
+
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "error.h"
+
+namespace tefl_sim {
+namespace {
+
+constexpr int32_t kMaxDevices = 64;
+
+// The whole of `text` as a decimal number, or nothing.
+std::optional<uint64_t> whole_number(std::string_view text) {
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+uint64_t unit_of(char suffix) {
+  switch (suffix) {
+    case 'K':
+    case 'k':
+      return uint64_t{1} << 10;
+    case 'M':
+    case 'm':
+      return uint64_t{1} << 20;
+    case 'G':
+    case 'g':
+      return uint64_t{1} << 30;
+    default:
+      return 1;
+  }
+}
+
+[[noreturn]] void bad_value(const char* variable, const char* text, const char* wanted) {
+  invalid(std::string(variable) + "='" + text + "': " + wanted);
+}
+
+}  // namespace
+
+int32_t configured_devices() {
+  const char* text = std::getenv("TEFL_SIM_DEVICES");
+  if (text == nullptr || *text == '\0') return 2;
+  const auto count = whole_number(text);
+  if (!count || *count > kMaxDevices) bad_value("TEFL_SIM_DEVICES", text, "want a whole number from 0 to 64");
+  return static_cast<int32_t>(*count);
+}
+
+uint64_t configured_capacity() {
+  const char* text = std::getenv("TEFL_SIM_CAPACITY");
+  if (text == nullptr || *text == '\0') {
+    return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  }
+  std::string_view digits = text;
+  const uint64_t unit = unit_of(digits.back());
+  if (unit != 1) digits.remove_suffix(1);
+  const auto count = whole_number(digits);
+  if (!count || *count == 0 || *count > UINT64_MAX / unit) {
+    bad_value("TEFL_SIM_CAPACITY", text, "want a whole number of bytes above 0, or one with K, M or G");
+  }
+  return *count * unit;
+}
+
+}  // namespace tefl_sim

@@ -1,0 +1,15 @@
+// What the simulator is told through its environment.
+#pragma once
+
+#include <cstdint>
+
+namespace tefl_sim {
+
+/// TEFL_SIM_DEVICES: how many devices there are, 0 to 64, 2 unless set. Throws Failure on anything else.
+int32_t configured_devices();
+
+/// TEFL_SIM_CAPACITY: bytes of memory of each device, a whole number with an optional K, M or G (powers of
+/// 1024); the machine's memory unless set. Throws Failure on anything else.
+uint64_t configured_capacity();
+
+}  // namespace tefl_sim

@@ -1,0 +1,202 @@
+#include "stream.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <thread>
+#include <vector>
+
+#include "device.h"
+#include "error.h"
+#include "tables.h"
+
+namespace tefl_sim {
+
+// ------------------------------------------------------------------------------------------------- marks --
+
+void Mark::reach() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  time_ = std::chrono::steady_clock::now();
+  changed_.notify_all();
+}
+
+bool Mark::reached() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return time_.has_value();
+}
+
+void Mark::wait() const {
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait(lock, [this] { return time_.has_value(); });
+}
+
+std::chrono::steady_clock::time_point Mark::time() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return time_.value();
+}
+
+// ------------------------------------------------------------------------------------------------ stream --
+
+void Stream::enqueue(Task task) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (closed_) invalid("the stream was destroyed");
+  if (!started_) start();
+  queue_.push_back(std::move(task));
+  ++enqueued_;
+  arrived_.notify_one();
+}
+
+std::shared_ptr<Mark> Stream::mark() {
+  auto mark = std::make_shared<Mark>();
+  enqueue([mark] { mark->reach(); });
+  return mark;
+}
+
+bool Stream::idle() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return completed_ == enqueued_;
+}
+
+void Stream::wait() const {
+  std::unique_lock<std::mutex> lock(mutex_);
+  done_.wait(lock, [this, target = enqueued_] { return completed_ >= target; });
+}
+
+std::optional<std::string> Stream::take_error() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return std::exchange(error_, std::nullopt);
+}
+
+void Stream::close() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  closed_ = true;
+  arrived_.notify_one();
+}
+
+// The thread is detached and holds its stream: a process may end with streams alive, and nobody joins it. It
+// takes no signals, which are the host program's.
+void Stream::start() {
+  sigset_t every, before;
+  sigfillset(&every);
+  pthread_sigmask(SIG_SETMASK, &every, &before);
+  try {
+    std::thread([self = shared_from_this()] { self->work(); }).detach();
+  } catch (...) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw;
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  started_ = true;
+}
+
+void Stream::work() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (true) {
+    arrived_.wait(lock, [this] { return closed_ || !queue_.empty(); });
+    if (queue_.empty()) return;
+    Task task = std::move(queue_.front());
+    queue_.pop_front();
+    lock.unlock();
+    run(task);
+    task = nullptr;  // what the task holds goes before its end is seen
+    lock.lock();
+    ++completed_;
+    done_.notify_all();
+  }
+}
+
+void Stream::run(const Task& task) {
+  try {
+    task();
+  } catch (const std::exception& error) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!error_) error_ = error.what();
+  }
+}
+
+// ----------------------------------------------------------------------------------------------- the ABI --
+
+namespace {
+
+constexpr int32_t kLeastPriority = 0;
+constexpr int32_t kGreatestPriority = -3;
+
+std::vector<tefl_stream>& default_streams() {
+  static auto* handles = new std::vector<tefl_stream>;
+  return *handles;
+}
+
+tefl_status stream_priority_range(int32_t device, int32_t* least, int32_t* greatest) {
+  return guarded([&] {
+    check_device(device);
+    *least = kLeastPriority;
+    *greatest = kGreatestPriority;
+  });
+}
+
+tefl_status stream_create(int32_t device, int32_t priority, tefl_stream* stream) {
+  return guarded([&] {
+    check_device(device);
+    if (priority > kLeastPriority || priority < kGreatestPriority) {
+      invalid("priority " + std::to_string(priority) + " is outside " + std::to_string(kGreatestPriority) +
+              " .. " + std::to_string(kLeastPriority));
+    }
+    *stream = streams().add(std::make_shared<Stream>(device, priority));
+  });
+}
+
+tefl_status stream_destroy(tefl_stream stream) {
+  return guarded([&] {
+    for (const tefl_stream handle : default_streams()) {
+      if (handle == stream) invalid("a default stream is never destroyed");
+    }
+    streams().remove(stream)->close();
+  });
+}
+
+tefl_status stream_default(int32_t device, tefl_stream* stream) {
+  return guarded([&] {
+    check_device(device);
+    *stream = default_streams()[static_cast<size_t>(device)];
+  });
+}
+
+tefl_status stream_query(tefl_stream stream) {
+  return guarded([&]() -> tefl_status { return streams().find(stream)->idle() ? TEFL_OK : TEFL_NOT_READY; });
+}
+
+tefl_status stream_synchronize(tefl_stream stream) {
+  return guarded([&] {
+    const auto found = streams().find(stream);
+    found->wait();
+    raise_error(*found);
+  });
+}
+
+}  // namespace
+
+Registry<tefl_stream, Stream>& streams() {
+  static auto* registry = new Registry<tefl_stream, Stream>("stream");
+  return *registry;
+}
+
+void raise_error(Stream& stream) {
+  if (const auto error = stream.take_error()) throw Failure(TEFL_ERR_DEVICE, *error);
+}
+
+void create_default_streams(int32_t device_count) {
+  for (int32_t device = 0; device < device_count; ++device) {
+    default_streams().push_back(streams().add(std::make_shared<Stream>(device, 0)));
+  }
+}
+
+void fill_streams(tefl_runtime& table) {
+  table.stream_priority_range = stream_priority_range;
+  table.stream_create = stream_create;
+  table.stream_destroy = stream_destroy;
+  table.stream_default = stream_default;
+  table.stream_query = stream_query;
+  table.stream_synchronize = stream_synchronize;
+}
+
+}  // namespace tefl_sim
