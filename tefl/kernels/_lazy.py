@@ -1,0 +1,37 @@
+"""Functions that are imported when they are first called, so that listing them costs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+__all__ = ["Lazy", "lazy"]
+
+
+class Lazy:
+    """A callable that stands for ``module.name`` and imports the module at its first call."""
+
+    __slots__ = ("_function", "module", "name")
+
+    def __init__(self, module: str, name: str) -> None:
+        self.module = module
+        self.name = name
+        self._function: Callable[..., Any] | None = None
+
+    def resolve(self) -> Callable[..., Any]:
+        """The function itself, imported if need be."""
+        if self._function is None:
+            self._function = getattr(import_module(self.module), self.name)
+        return self._function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return (self._function or self.resolve())(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<{self.module}.{self.name}, imported on first call>"
+
+
+def lazy(module: str, name: str) -> Lazy:
+    """``module.name``, imported at its first call. Nothing is checked before: a typo shows then."""
+    return Lazy(module, name)

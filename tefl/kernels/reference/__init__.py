@@ -1,0 +1,1 @@
+"""Plain PyTorch implementations: what each op means, and what all others are tested against."""
