@@ -1,0 +1,299 @@
+"""The broker: decides who gets the PrivateUse1 device, and touches torch only when nothing can go wrong.
+
+One name per process, and torch cannot take it back. So everything that can be checked is checked first:
+the name, the library, its ABI and mandatory functions, what the backend declares, then the kernels it
+registers, which are undone again if a mandatory one is missing. The name comes last.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.library import Library
+
+import tefl.dispatch
+from tefl import _env, _native
+from tefl._errors import one_line
+from tefl.privateuse1 import discovery, module, names
+from tefl.privateuse1.backend import PrivateUse1Backend
+from tefl.privateuse1.checks import BackendError, Defect, declaration_defects, kernel_defects
+from tefl.privateuse1.library import ProviderLibrary, open_library
+from tefl.privateuse1.workarounds import KernelRecorder
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A backend about to be claimed: its library judged, its device name settled, and who asked for it."""
+
+    backend: PrivateUse1Backend
+    library: ProviderLibrary
+    device_name: str
+    origin: str
+
+    def defects(self) -> list[Defect]:
+        """Return everything that is wrong with it and can be known without touching torch."""
+        backend = self.backend
+        found = list(self.library.defects)
+        if self.device_name or not found:  # a library that did not load could not tell its name
+            found += names.device_name_defects(self.device_name)
+        found += declaration_defects(
+            backend.default_autocast_dtype, backend.register_kernels, backend.register_ccl
+        )
+        return found
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The outcome of a claim. With `defects` the name is taken, and using the device raises them."""
+
+    plan: Plan
+    defects: tuple[Defect, ...] = ()
+
+
+_lock = threading.RLock()
+_claim: Claim | None = None
+_claiming = False
+_autoloaded = False
+_failure: tuple[Plan | None, tuple[Defect, ...]] | None = None  # the last attempt that claimed nothing
+_kept_libraries: list[Library] = []
+
+
+def current_claim() -> Claim | None:
+    """Return who has the device in this process, None if nobody."""
+    return _claim
+
+
+def last_failure() -> tuple[Plan | None, tuple[Defect, ...]] | None:
+    """Return the last attempt that claimed nothing, and why; None if there was none."""
+    return _failure
+
+
+def is_registered() -> bool:
+    """Return whether a device is registered and usable."""
+    return _claim is not None and not _claim.defects
+
+
+def backend_name() -> str | None:
+    """Return the registered device's name, None without one."""
+    return _claim.plan.device_name if _claim is not None and is_registered() else None
+
+
+def register_backend(backend: PrivateUse1Backend) -> None:
+    """Register a device under `backend.name`, for the rest of the process.
+
+    Raises BackendError with every defect, each with its remedy, and then leaves nothing registered. A second
+    registration raises too: torch has one such device per process.
+    """
+    if not isinstance(backend, PrivateUse1Backend):
+        raise TypeError(f"register_backend: backend is a {type(backend).__name__}, want a PrivateUse1Backend")
+    plan = Plan(backend, open_library(backend.provider), backend.name, "register_backend")
+    with _lock:
+        _claim_plan(plan)
+
+
+def claim_chosen() -> str | None:
+    """Claim the provider that TEFL_PROVIDER names, else the only installed one, unless one is claimed.
+
+    Returns the device's name; None where there is nobody to claim, or several and none is named. Raises
+    BackendError.
+    """
+    with _lock:
+        if _claim is None and not _claiming and (plan := plan_chosen()) is not None:
+            _claim_plan(plan)
+        return names.claimed_name()
+
+
+def autoload() -> None:
+    """Do `claim_chosen` from within ``import torch``: never raises, warns instead, and acts once.
+
+    A provider that fails its checks still gets its name, with a device module whose use raises the defects.
+    """
+    global _autoloaded
+    with _lock:
+        if _autoloaded or _claiming or _claim is not None:
+            return
+        _autoloaded = True
+        try:
+            plan = plan_chosen(warn_if_ambiguous=True)
+            if plan is not None:
+                _claim_plan(plan)
+        except BackendError as error:
+            _claim_broken(error.defects)
+            warnings.warn(str(error), RuntimeWarning, stacklevel=2)
+
+
+def choice() -> discovery.Choice:
+    """Return who is to be claimed in this process, by TEFL_PROVIDER and what is installed."""
+    setting = _env.get("TEFL_PROVIDER")
+    installed = discovery.installed_candidates() if setting != "none" else []
+    return discovery.choose(setting, discovery.built_in_candidates(), installed)
+
+
+def plan_chosen(*, warn_if_ambiguous: bool = False) -> Plan | None:
+    """Return the plan for the chosen provider, None where nobody is chosen. Raises BackendError."""
+    global _failure
+    chosen = choice()
+    if chosen.defect is not None:
+        _failure = (None, (chosen.defect,))
+        raise BackendError("no device is registered", [chosen.defect])
+    if chosen.candidate is None:
+        if chosen.ambiguous and warn_if_ambiguous:
+            warnings.warn(
+                f"{chosen.reason}. Set TEFL_PROVIDER to one, or to none", RuntimeWarning, stacklevel=2
+            )
+        return None
+    return _plan(chosen.candidate, chosen.reason)
+
+
+def _plan(candidate: discovery.Candidate, origin: str) -> Plan:
+    global _failure
+    try:
+        backend = candidate.load()
+    except Exception as error:
+        defect = Defect(
+            f"the provider {candidate.name!r} of {candidate.source} cannot be loaded: {one_line(error)}",
+            "repair or uninstall that package, or set TEFL_PROVIDER=none",
+        )
+        _failure = (None, (defect,))
+        raise BackendError("no device is registered", [defect]) from error
+    library = open_library(backend.provider)
+    device_name = _env.get("TEFL_DEVICE_NAME") or backend.name or library.name or ""
+    return Plan(backend, library, device_name, origin)
+
+
+# --------------------------------------------------------------------------------------------- the claim --
+
+
+def _claim_plan(plan: Plan) -> None:
+    """Check everything, then claim. Under the lock."""
+    global _claim, _claiming, _failure
+    _claiming = True
+    try:
+        defects = _slot_defects(plan) or plan.defects()
+        if defects:
+            raise BackendError(_subject(plan), defects)
+        _kept_libraries.extend(_register_kernels(plan))
+        _take_name(plan)
+        _claim = Claim(plan)
+        _failure = None
+    except BackendError as error:
+        _failure = (plan, error.defects)
+        raise
+    finally:
+        _claiming = False
+    _register_ccl(plan)
+
+
+def _subject(plan: Plan) -> str:
+    return f"the device {plan.device_name!r} of provider {plan.library.path} cannot be registered"
+
+
+def _slot_defects(plan: Plan) -> list[Defect]:
+    """Return why the one PrivateUse1 slot is not free; empty if it is."""
+    taken = names.claimed_name()
+    if taken is None:
+        return []
+    if _claim is None:
+        what = f"another package has claimed the PrivateUse1 device as {taken!r}: {plan.device_name!r} is too late"
+        return [Defect(what, "uninstall one of the two, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0")]
+    first = _claim.plan
+    what = (
+        f"{taken!r} (provider {first.library.path}, by {first.origin}) is the device of this process, "
+        f"{plan.device_name!r} (provider {plan.library.path}) comes second: torch has one such device"
+    )
+    remedy = (
+        f"set TEFL_PROVIDER=none, so that nothing is claimed on import and your register_backend is the first, "
+        f"or use the device {taken!r}"
+    )
+    return [*(_claim.defects), Defect(what, remedy)]
+
+
+def _register_kernels(plan: Plan) -> list[Library]:
+    """Run the backend's register_kernels and look for the mandatory kernels; all or nothing.
+
+    Returns the Library objects to keep alive.
+    """
+    recorder = KernelRecorder()
+    returned: list[Library] = []
+    try:
+        with tefl.dispatch.get_registry().transaction():
+            returned = _call_register_kernels(plan)
+            _check_kernels(plan)
+    except BaseException:
+        recorder.undo(returned)
+        raise
+    return returned
+
+
+def _call_register_kernels(plan: Plan) -> list[Library]:
+    if plan.backend.register_kernels is None:
+        return []
+    try:
+        returned = plan.backend.register_kernels()
+    except Exception as error:
+        defect = Defect(
+            f"register_kernels raised {one_line(error)}", "see the traceback above; nothing it did was kept"
+        )
+        raise BackendError(_subject(plan), [defect]) from error
+    things = returned if isinstance(returned, Iterable) else [returned]
+    return [thing for thing in things if isinstance(thing, Library)]
+
+
+def _check_kernels(plan: Plan) -> None:
+    native = _native.load()
+    defects = kernel_defects(plan.library.alias or "none", lambda op: native.has_kernel(op, "PrivateUse1"))
+    if defects:
+        raise BackendError(_subject(plan), defects)
+
+
+def _take_name(plan: Plan) -> None:
+    """Make the device torch's. From here on nothing may fail."""
+    native, name = _native.load(), plan.device_name
+    native.claim(plan.library.handle, name)
+    torch.utils.rename_privateuse1_backend(name)
+    module.publish(name, module.build(name, plan.backend.default_autocast_dtype))
+    torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+    tefl.dispatch.set_active_provider(
+        name=plan.library.name, device_name=name, alias=plan.library.alias, arch=_arch
+    )
+
+
+def _arch(index: int) -> tuple[int, int] | None:
+    """Return the architecture number of a device, None if it has none."""
+    properties: Any = _native.load().device_properties(index)
+    arch = (properties["arch_major"], properties["arch_minor"])
+    return None if arch == (0, 0) else arch
+
+
+def _register_ccl(plan: Plan) -> None:
+    global _failure
+    if plan.backend.register_ccl is None:
+        return
+    try:
+        plan.backend.register_ccl()
+    except Exception as error:
+        defect = Defect(
+            f"register_ccl raised {one_line(error)}",
+            "the device works, collectives on it do not: see the traceback",
+        )
+        _failure = (plan, (defect,))
+        subject = f"the device {plan.device_name!r} is registered without collectives"
+        raise BackendError(subject, [defect]) from error
+
+
+def _claim_broken(defects: tuple[Defect, ...]) -> None:
+    """Give a failed provider its name all the same, so that using the device says what is wrong."""
+    global _claim
+    plan = _failure[0] if _failure is not None else None
+    if plan is None or names.claimed_name() is not None or names.device_name_defects(plan.device_name):
+        return
+    torch.utils.rename_privateuse1_backend(plan.device_name)
+    error = BackendError(_subject(plan), defects)
+    module.publish(plan.device_name, module.build_broken(plan.device_name, error))
+    torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+    _claim = Claim(plan, defects)

@@ -1,0 +1,44 @@
+"""A provider's library, opened and judged: what it says about itself, or what is wrong with it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from tefl import _native
+from tefl.privateuse1.checks import Defect
+from tefl.privateuse1.discovery import built_in_library
+
+
+@dataclass(frozen=True)
+class ProviderLibrary:
+    """An opened library. `handle` is None, and the facts empty, where `defects` says what is wrong."""
+
+    path: str
+    handle: Any
+    name: str | None  # the provider's own name
+    version: str | None
+    abi: str | None  # "major.minor" as the provider was compiled
+    alias: str | None  # "cpu", "cuda" or "none"
+    defects: tuple[Defect, ...]
+
+
+def open_library(provider: str | os.PathLike[str]) -> ProviderLibrary:
+    """Open the library at a path, or a built-in provider by name, and judge it. Starts no runtime."""
+    path = os.fspath(built_in_library(str(provider)) or provider)
+    try:
+        native = _native.load()
+    except ImportError as error:
+        return _unusable(path, [Defect(str(error), "a provider needs tefl's compiled part")])
+    if isinstance(path, bytes):  # os.fspath of a bytes path
+        path = os.fsdecode(path)
+    handle, defects = native.load_provider(path)
+    if handle is None:
+        return _unusable(path, [Defect(what, remedy) for what, remedy in defects])
+    facts = native.provider_info(handle)
+    return ProviderLibrary(path, handle, facts["name"], facts["version"], facts["abi"], facts["alias"], ())
+
+
+def _unusable(path: str, defects: list[Defect]) -> ProviderLibrary:
+    return ProviderLibrary(path, None, None, None, None, None, tuple(defects))

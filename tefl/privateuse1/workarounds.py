@@ -1,0 +1,63 @@
+"""What torch gives no public way to do. Each entry says what is missing and when it can go."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterable
+from types import FrameType
+
+import torch
+from torch.library import Library
+
+
+class KernelRecorder:
+    """Finds the `torch.library.Library` objects that a function registered kernels with, to undo them.
+
+    Missing in torch: a Library can be undone as a whole, but a function that makes some cannot be asked for
+    them. Goes when torch offers a scope for registrations (torch.library._scoped_library is for one Library
+    that the caller makes himself).
+    """
+
+    def __init__(self) -> None:
+        self._before = set(torch.library._impls)
+
+    def undo(self, returned: Iterable[Library]) -> None:
+        """Destroy `returned` and every other Library that registered a kernel since this object was made."""
+        new = torch.library._impls - self._before
+        found = [thing for thing in gc.get_objects() if type(thing) is Library and thing._op_impls & new]
+        for library in {id(library): library for library in (*returned, *found)}.values():
+            library._destroy()
+
+
+def autocast_dtype_rule(name: str, declared: torch.dtype | None) -> list[torch.dtype]:
+    """Give the `torch.autocast(name)` being made its default dtype; return the dtypes autocast may use.
+
+    Called from the device module's `get_amp_supported_dtype`, which `torch.autocast.__init__` asks after it
+    has read the thread's default dtype. Missing in torch: a default dtype of a PrivateUse1 device that holds
+    in every thread (it is float16, kept per thread). Goes when there is one.
+    """
+    supported = [torch.bfloat16, torch.float16]
+    frame = _autocast_frame()
+    if frame is None or frame.f_locals["dtype"] is not None or not frame.f_locals["enabled"]:
+        return supported
+    if torch.is_autocast_enabled(name):  # a nested context inherits, as on every other device
+        return supported
+    if declared is None:
+        raise RuntimeError(
+            f"torch.autocast({name!r}) needs an explicit dtype: the provider declared no default. "
+            f"Write torch.autocast({name!r}, dtype=torch.bfloat16), or torch.float16"
+        )
+    frame.f_locals["self"].fast_dtype = declared
+    return supported
+
+
+def _autocast_frame() -> FrameType | None:
+    """Return the frame of the `torch.autocast.__init__` that led here, None if none did."""
+    init = torch.amp.autocast_mode.autocast.__init__.__code__
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(4):
+        if frame is None or frame.f_code is init:
+            return frame
+        frame = frame.f_back
+    return None
