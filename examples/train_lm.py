@@ -1,0 +1,204 @@
+"""Train a small language model on the sources of Python's standard library, on whichever device is named.
+
+    python examples/train_lm.py --device maca
+
+Prints the held-out loss before and after, a sample of what the model writes, and which implementation ran for
+which op; draws the loss curve to out/loss.png. Everything random comes from CPU generators, so that the same
+seed gives the same losses on every device, up to rounding.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from lm_model import LanguageModel, ModelConfig
+from torch import Tensor
+from tqdm import tqdm
+
+import tefl
+import tefl.privateuse1
+
+# Not program text, or not everywhere installed: packages of others, tests, character tables, the manual.
+SKIPPED_FOLDERS = {"site-packages", "dist-packages", "test", "tests", "idle_test", "encodings", "pydoc_data"}
+HELD_OUT_WINDOWS = 64
+PROMPT = b"def "
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Two texts as 1-D uint8 tensors on the CPU; no file is in both."""
+
+    train: Tensor
+    held_out: Tensor
+
+
+@dataclass
+class History:
+    """Losses in nats a byte: of each step's batch, and on the held-out text after so many steps."""
+
+    train: list[float] = field(default_factory=list)
+    held_out: dict[int, float] = field(default_factory=dict)
+
+
+def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
+    """Parse the command line; the type of --device knows all registered names, and lists them in its error."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    default, add = ModelConfig(), parser.add_argument
+    add("--device", type=tefl.privateuse1.device_arg, default="cpu", help="where to train (cpu)")
+    add("--steps", type=int, default=300, help="optimizer steps (300)")
+    add("--batch", type=int, default=16, help="sequences a step (16)")
+    add("--lr", type=float, default=3e-3, help="peak learning rate (3e-3)")
+    add("--seed", type=int, default=0, help="seed of the initial weights, the batches and the sample (0)")
+    add("--dim", type=int, default=default.dim, help=f"width of the model ({default.dim})")
+    add("--layers", type=int, default=default.layers, help=f"layers ({default.layers})")
+    add("--heads", type=int, default=default.heads, help=f"attention heads ({default.heads})")
+    add("--context", type=int, default=default.context, help=f"bytes a sequence ({default.context})")
+    add("--eval-every", type=int, default=50, help="steps between held-out losses (50)")
+    add("--sample", type=int, default=300, help="bytes of text to generate (300)")
+    add("--out", type=Path, default=Path("out"), help="folder for loss.png (out)")
+    add("--losses", type=Path, metavar="FILE", help="write losses and implementations to FILE as JSON")
+    return parser.parse_args(arguments)
+
+
+def standard_library_sources() -> dict[str, bytes]:
+    """Every Python source of the standard library, by its path relative to it, in sorted order."""
+    root = Path(os.__file__).parent
+    paths = sorted(root.rglob("*.py"), key=lambda path: path.relative_to(root).as_posix())
+    kept = [path for path in paths if not SKIPPED_FOLDERS.intersection(path.relative_to(root).parts)]
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in kept}
+
+
+def read_corpus() -> Corpus:
+    """Split the sources by file: about one in twenty is held out, chosen by its name alone."""
+    texts: dict[bool, list[bytes]] = {False: [], True: []}
+    for name, text in standard_library_sources().items():
+        texts[zlib.crc32(name.encode()) % 20 == 0].append(text)
+    train, held_out = (bytearray(b"\n".join(texts[key])) for key in (False, True))
+    return Corpus(torch.frombuffer(train, dtype=torch.uint8), torch.frombuffer(held_out, dtype=torch.uint8))
+
+
+def windows(text: Tensor, starts: Tensor, context: int) -> Tensor:
+    """Cut `context` + 1 bytes at each start: inputs and what is to be predicted. Returns an int64 matrix."""
+    return torch.stack([text[start : start + context + 1] for start in starts.tolist()]).long()
+
+
+def build_model(options: argparse.Namespace) -> LanguageModel:
+    """Make the model with weights drawn on the CPU, so that they are the same on every device."""
+    torch.manual_seed(options.seed)
+    model = LanguageModel(ModelConfig(options.dim, options.layers, options.heads, options.context))
+    return model.to(options.device)
+
+
+def learning_rate_factor(step: int, steps: int) -> float:
+    """Linear warm-up over the first twentieth of the steps, then a cosine down to a tenth."""
+    warmup = max(1, steps // 20)
+    if step < warmup:
+        return (step + 1) / warmup
+    progress = (step - warmup) / max(1, steps - warmup)
+    return 0.1 + 0.45 * (1 + math.cos(math.pi * progress))
+
+
+@torch.no_grad()
+def held_out_loss(model: LanguageModel, corpus: Corpus, batch: int) -> float:
+    """Mean loss on windows spread evenly over the held-out text, the same ones each time."""
+    context, device = model.config.context, model.embedding.weight.device
+    starts = torch.linspace(0, len(corpus.held_out) - context - 1, HELD_OUT_WINDOWS).long()
+    losses = [
+        model.loss(windows(corpus.held_out, some, context).to(device)).item() * len(some)
+        for some in starts.split(batch)
+    ]
+    return sum(losses) / HELD_OUT_WINDOWS
+
+
+def train(model: LanguageModel, corpus: Corpus, options: argparse.Namespace) -> History:
+    """Run AdamW for `options.steps` steps on random windows of the training text."""
+    history = History()
+    draws = torch.Generator().manual_seed(options.seed)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr, betas=(0.9, 0.95), weight_decay=0.1)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: learning_rate_factor(step, options.steps)
+    )
+    held_out = history.held_out[0] = held_out_loss(model, corpus, options.batch)
+    progress = tqdm(range(1, options.steps + 1), desc=f"training on {options.device}", unit="step")
+    for step in progress:
+        starts = torch.randint(len(corpus.train) - options.context, (options.batch,), generator=draws)
+        loss = model.loss(windows(corpus.train, starts, options.context).to(options.device))
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        history.train.append(loss.item())
+        if step % options.eval_every == 0 or step == options.steps:
+            held_out = history.held_out[step] = held_out_loss(model, corpus, options.batch)
+        progress.set_postfix(loss=f"{history.train[-1]:.3f}", held_out=f"{held_out:.3f}")
+    return history
+
+
+def implementation_table(calls: dict[tuple[str, str, str], int]) -> str:
+    """Say which implementation ran for which op on which device, and how often."""
+    rows = [("op", "implementation", "device", "calls")]
+    rows += [(*key, str(count)) for key, count in sorted(calls.items())]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+
+
+def plot(history: History, path: Path, device: str) -> None:
+    """Draw both loss curves to `path`."""
+    import matplotlib
+
+    matplotlib.use("Agg")  # no display needed
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
+    steps = range(1, len(history.train) + 1)
+    axes.plot(steps, history.train, linewidth=0.8, alpha=0.7, label="training batch")
+    axes.plot(list(history.held_out), list(history.held_out.values()), "o-", label="held-out files")
+    axes.set(xlabel="step", ylabel="loss, nats a byte", title=f"Byte-level language model on {device}")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+
+
+def write_losses(path: Path, history: History, calls: dict[tuple[str, str, str], int], device: str) -> None:
+    """Write what was measured as JSON: losses, and a list of [op, implementation, device, calls]."""
+    report = {
+        "device": device,
+        "train": history.train,
+        "held_out": history.held_out,
+        "implementations": [[*key, count] for key, count in sorted(calls.items())],
+    }
+    path.write_text(json.dumps(report, indent=1) + "\n")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Train, then report."""
+    options = parse_options(arguments)
+    model, corpus = build_model(options), read_corpus()
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    print(f"{parameters / 1e6:.2f} M parameters, {len(corpus.train) / 1e6:.1f} MB of text to train on")
+
+    with tefl.record() as calls:
+        history = train(model, corpus, options)
+        sample = model.generate(PROMPT, options.sample, torch.Generator().manual_seed(options.seed))
+
+    before, after = history.held_out[0], history.held_out[options.steps]
+    print(f"\nheld-out loss: {before:.3f} nats/byte before, {after:.3f} after {options.steps} steps")
+    print(f"\nthe model writes:\n\n{sample.decode(errors='replace')}\n\n{implementation_table(calls)}\n")
+    plot(history, options.out / "loss.png", str(options.device))
+    print(f"loss curve: {options.out / 'loss.png'}")
+    if options.losses:
+        write_losses(options.losses, history, calls, str(options.device))
+
+
+if __name__ == "__main__":
+    main()
