@@ -2,4 +2,9 @@
 // explicit call, so that a process that only launches kernels leaves the PrivateUse1 slot to others.
 #include <torch/extension.h>
 
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.doc() = "Native parts of tefl."; }
+#include "launch/python.h"
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.doc() = "Native parts of tefl.";
+  tefl::launch::bind(m);
+}

@@ -1,0 +1,74 @@
+#include "launch/kernel.h"
+
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
+
+#include <sstream>
+
+namespace tefl::launch {
+namespace {
+
+std::string shape(const Size3& size) {
+  std::ostringstream text;
+  text << "(" << size.x << ", " << size.y << ", " << size.z << ")";
+  return text.str();
+}
+
+void* current_stream(c10::Device device) {
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  return guard.getStreamNativeHandle(guard.getStream(device));
+}
+
+}  // namespace
+
+Function Binary::function(const Launcher& launcher, c10::Device device, const std::string& name) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  auto [entry, is_new] = modules_.try_emplace({device.type(), device.index()}, nullptr);
+  if (entry->second == nullptr) entry->second = launcher.load(device, image_.data(), image_.size());
+  return launcher.function(entry->second, name);
+}
+
+Kernel::Kernel(std::shared_ptr<Binary> binary, std::string name, std::string signature)
+    : binary_(std::move(binary)), name_(std::move(name)), signature_(std::move(signature)) {
+  const size_t bad = signature_.find_first_not_of("pilfd0");
+  TORCH_CHECK(bad == std::string::npos, "kernel '", name_, "': the signature '", signature_, "' has '",
+              signature_[bad],
+              "'; wanted are p (pointer), i (int32), l (int64), f (float32), d (float64), 0 (null)");
+}
+
+Function Kernel::ready(const Launcher& launcher, c10::Device native, uint32_t shared_bytes) {
+  const size_t index = static_cast<size_t>(native.index());
+  TORCH_CHECK(index < kDevices, "tefl launches kernels on the first ", kDevices, " devices only");
+  Loaded& loaded = loaded_[(native.is_cuda() ? 0 : kDevices) + index];
+  Function function = loaded.function.load(std::memory_order_acquire);
+  if (C10_UNLIKELY(function == nullptr)) {
+    function = binary_->function(launcher, native, name_);
+    loaded.function.store(function, std::memory_order_release);
+  }
+  if (C10_UNLIKELY(shared_bytes > loaded.shared_bytes.load(std::memory_order_acquire))) {
+    launcher.allow_shared(function, shared_bytes);
+    loaded.shared_bytes.store(shared_bytes, std::memory_order_release);
+  }
+  return function;
+}
+
+void Kernel::launch(c10::Device device, const Config& config, const Arguments& arguments) {
+  if (config.grid.x == 0 || config.grid.y == 0 || config.grid.z == 0) return;
+  const Launcher& launcher = launcher_for(device);
+  const c10::Device native = launcher.native(device);
+  try {
+    const c10::DeviceGuard guard(native);
+    const Function function = ready(launcher, native, config.shared_bytes);
+    const auto pointers = arguments.pointers();
+    launcher.launch(native, function, config, current_stream(native), pointers.data(), arguments.size());
+  } catch (c10::Error& error) {
+    std::ostringstream context;
+    context << "while launching kernel '" << name_ << "' on " << device << ": grid " << shape(config.grid)
+            << ", block " << shape(config.block) << ", " << config.shared_bytes << " bytes of shared memory";
+    error.add_context(context.str());
+    throw;
+  }
+}
+
+}  // namespace tefl::launch
