@@ -199,7 +199,7 @@ def _slot_defects(plan: Plan) -> list[Defect]:
     if taken is None:
         return []
     if _claim is None:
-        what = f"another package has claimed the PrivateUse1 device as {taken!r}: {plan.device_name!r} is too late"
+        what = f"another package has claimed the device as {taken!r}: {plan.device_name!r} comes too late"
         return [Defect(what, "uninstall one of the two, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0")]
     first = _claim.plan
     what = (
@@ -207,8 +207,8 @@ def _slot_defects(plan: Plan) -> list[Defect]:
         f"{plan.device_name!r} (provider {plan.library.path}) comes second: torch has one such device"
     )
     remedy = (
-        f"set TEFL_PROVIDER=none, so that nothing is claimed on import and your register_backend is the first, "
-        f"or use the device {taken!r}"
+        f"use the device {taken!r}, or set TEFL_PROVIDER=none, so that nothing is claimed on import, and "
+        "make your register_backend the first"
     )
     return [*(_claim.defects), Defect(what, remedy)]
 
