@@ -22,7 +22,7 @@ class ModelConfig:
 
     @property
     def hidden(self) -> int:
-        """Width of the SwiGLU layer: 8/3 of `dim`, as costly as a plain layer 4 times as wide, in steps of 32."""
+        """Width of the SwiGLU layer: 8/3 of `dim`, as costly as a plain layer of 4 `dim`, in steps of 32."""
         return -(-8 * self.dim // 3 // 32) * 32
 
 
@@ -40,7 +40,7 @@ class RMSNorm(nn.Module):
 
 
 class RotaryPositions(nn.Module):
-    """Rotary position embedding (Su et al. 2021): turns pairs of elements by angles that grow with position."""
+    """Rotary position embedding (Su et al. 2021): turns pairs of elements by position times frequency."""
 
     def __init__(self, head_dim: int, context: int, base: float = 10000.0) -> None:
         super().__init__()
@@ -116,8 +116,8 @@ class LanguageModel(nn.Module):
         self._initialize()
 
     def _initialize(self) -> None:
-        # 0.02 keeps the first logits near zero, so the first loss near ln 256 = 5.55; layers that write to the
-        # residual stream are scaled down by how many of them add up there.
+        # 0.02 keeps the first logits near zero, so the first loss near ln 256 = 5.55. Layers that write to
+        # the residual stream are scaled down by how many of them add up.
         for name, parameter in self.named_parameters():
             if parameter.dim() == 2:
                 writes = name.endswith(("attention.out.weight", "down.weight"))

@@ -48,7 +48,7 @@ class History:
 
 
 def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
-    """Parse the command line; the type of --device knows all registered names, and lists them in its error."""
+    """Parse the command line. --device takes any registered name; its error lists them."""
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     default, add = ModelConfig(), parser.add_argument

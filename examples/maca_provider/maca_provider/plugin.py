@@ -46,7 +46,7 @@ def rmsnorm_fwd(input, weight, eps, *, zero_centered_gamma, out_dtype):
     input, weight = input.contiguous(), weight.contiguous()
     out = torch.empty_like(input, dtype=out_dtype)
     rsigma = torch.empty(input.shape[:-1], dtype=torch.float32, device=input.device)
-    stream = raw_stream(input.device.index)
+    stream = torch.accelerator.current_stream(input.device.index).native_handle
     library.rmsnorm_fwd(out, rsigma, input, weight, eps, zero_centered_gamma, stream)
     return out, rsigma
 

@@ -1,0 +1,70 @@
+"""The example provider installed as a user would install it, and a way to run Python beside it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+
+RunPython = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def environment(*folders: Path, **variables: str) -> dict[str, str]:
+    """Return an environment with these folders first on sys.path, and of our settings only `variables`.
+
+    One thread: training runs of several test workers would otherwise wait for each other.
+    """
+    ours = ("TE_FL_", "TEFL_", "TORCH_DEVICE_BACKEND_AUTOLOAD", "PYTHONPATH", "MACA_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    path = os.pathsep.join(map(str, (*folders, ROOT)))
+    return {**kept, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **variables}
+
+
+@pytest.fixture(scope="session")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for all workers of a test run."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="session")
+def maca(shared_folder: Path) -> Path:
+    """Install the example provider by pip into a folder of its own, once a test run; return the folder."""
+    target = shared_folder / "maca-installed"
+    with open(shared_folder / "maca.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # released when the file closes
+        if not target.exists():
+            _install(shared_folder / "maca-source", target)
+    return target
+
+
+def _install(source: Path, target: Path) -> None:
+    # From a copy, because pip builds inside the source folder.
+    shutil.copytree(EXAMPLES / "maca_provider", source, ignore=shutil.ignore_patterns("build", "*.egg-info"))
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps"]
+    env = environment(TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    done = subprocess.run(
+        [*pip, "--target", str(target), str(source)], env=env, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture
+def run_python(maca: Path) -> RunPython:
+    """Run Python with the provider installed: run_python("-c", "...", TE_FL_STRICT="1")."""
+
+    def run(*arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, *map(str, arguments)]
+        env = environment(maca, **variables)
+        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
+
+    return run
