@@ -1,24 +1,57 @@
 """Choosing, per call, the implementation that computes an op."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
+from .decision import Candidate, Decision
+from .discovery import PluginError, PluginState
+from .facts import set_active_provider
+from .manager import OpManager, explain, get_manager, get_registry, route, set_builtins
+from .policy import (
+    SelectionPolicy,
+    checkpoint_contexts,
+    policy_context,
+    reset_global_policy,
+    set_global_policy,
+    with_allowed_vendors,
+    with_denied_vendors,
+    with_preference,
+    with_strict_mode,
+)
+from .recording import record
+from .registry import OpRegistry
 from .schema import declarations, declare
-from .types import Backward, BackendImplKind, DispatchError, Facts, Feed, NotSupported, OpDecl, OpImpl, Slower
+from .types import BackendImplKind, Backward, DispatchError, Facts, Feed, NotSupported, OpDecl, OpImpl, Slower
 
-
-def set_builtins(register: Callable[[Any], None]) -> None:
-    """Say which function adds the built-in implementations to a registry; it runs at first use."""
-
-
-def set_active_provider(
-    *, name: str | None, device_name: str | None, alias: str | None, arch: Callable[[int], tuple[int, int] | None] | None
-) -> None:
-    """Told by the broker who owns the PrivateUse1 device; None for all takes it back."""
-
-
-def route(op_name: str) -> Callable[..., Any]:
-    """The Python callable behind an op's backend keys."""
-    return declarations()[op_name].reference
+__all__ = [
+    "BackendImplKind",
+    "Backward",
+    "Candidate",
+    "Decision",
+    "DispatchError",
+    "Facts",
+    "Feed",
+    "NotSupported",
+    "OpDecl",
+    "OpImpl",
+    "OpManager",
+    "OpRegistry",
+    "PluginError",
+    "PluginState",
+    "SelectionPolicy",
+    "Slower",
+    "checkpoint_contexts",
+    "declarations",
+    "declare",
+    "explain",
+    "get_manager",
+    "get_registry",
+    "policy_context",
+    "record",
+    "reset_global_policy",
+    "route",
+    "set_active_provider",
+    "set_builtins",
+    "set_global_policy",
+    "with_allowed_vendors",
+    "with_denied_vendors",
+    "with_preference",
+    "with_strict_mode",
+]

@@ -1,22 +1,119 @@
-"""The declared ops."""
+"""The declared ops, and what their schemas say about a call: its arguments, defaults, tensors and writes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any, Final
 
+import torch
+
+from .lock import epoch
 from .types import OpDecl
 
+__all__ = ["REQUIRED", "Schema", "declarations", "declare", "device_and_dtypes", "parse"]
+
 _DECLARED: dict[str, OpDecl] = {}
+
+
+class _Required:
+    def __repr__(self) -> str:
+        return "REQUIRED"
+
+
+REQUIRED: Final = _Required()
+"""Stands for the default of an argument that has none."""
 
 
 def declare(decl: OpDecl) -> None:
     """Record the declaration of an op. A second one of the same name is an error that shows both."""
     if (old := _DECLARED.get(decl.name)) is not None:
-        raise ValueError(f"op {decl.name!r} is declared twice: {old.schema} ({old.family}) and {decl.schema} ({decl.family})")
+        raise ValueError(
+            f"op {decl.name!r} is declared twice: {old.schema} (family {old.family}) and {decl.schema} "
+            f"(family {decl.family})"
+        )
     _DECLARED[decl.name] = decl
+    epoch.advance()
 
 
 def declarations() -> Mapping[str, OpDecl]:
     """Every declared op by name, in the order of declaration; a read-only live view."""
     return MappingProxyType(_DECLARED)
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What a call of one op must look like, read once from its schema string."""
+
+    op_name: str
+    positional: Mapping[str, Any]
+    """Positional arguments in order, with their defaults or REQUIRED."""
+    keyword: Mapping[str, Any]
+    """Keyword-only arguments in order, with their defaults or REQUIRED."""
+    tensors: tuple[str, ...]
+    """Those that are a tensor or a list of tensors, optional ones included."""
+    mutates: bool
+    """Whether the schema says that an argument is written."""
+
+    def bind(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """All positional and all keyword-only arguments, defaults filled in. TypeError names what is off."""
+        if len(args) > len(self.positional):
+            raise TypeError(f"{self} takes {len(self.positional)} positional arguments, got {len(args)}")
+        given = dict(zip(self.positional, args, strict=False))
+        for name, value in kwargs.items():
+            if name in given:
+                raise TypeError(f"{self} got argument {name!r} twice")
+            if name not in self.positional and name not in self.keyword:
+                raise TypeError(f"{self} has no argument {name!r}")
+            given[name] = value
+        filled = {**self.positional, **self.keyword, **given}
+        if missing := [name for name, value in filled.items() if value is REQUIRED]:
+            raise TypeError(f"{self} needs argument {', '.join(map(repr, missing))}")
+        return tuple(filled[name] for name in self.positional), {name: filled[name] for name in self.keyword}
+
+    def demand_tensors(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """TypeError where an argument that must be a tensor, or a list of them, is something else."""
+        for name, value in (*zip(self.positional, args, strict=False), *kwargs.items()):
+            members = value if isinstance(value, (list, tuple)) else (value,)
+            if name in self.tensors and not all(m is None or isinstance(m, torch.Tensor) for m in members):
+                got = type(value).__name__
+                raise TypeError(f"{self.op_name}: argument {name!r} must be a tensor, got {got}")
+
+    def __str__(self) -> str:
+        return f"{self.op_name}({', '.join((*self.positional, *self.keyword))})"
+
+
+def parse(decl: OpDecl) -> Schema:
+    """Read a declaration's schema string. RuntimeError, torch's own, where it is malformed."""
+    parsed = torch._C.parse_schema(f"tefl::{decl.name}{decl.schema}")
+    arguments = parsed.arguments
+    return Schema(
+        decl.name,
+        {a.name: _default(a) for a in arguments if not a.kwarg_only},
+        {a.name: _default(a) for a in arguments if a.kwarg_only},
+        tuple(a.name for a in arguments if "Tensor" in str(a.type)),
+        any(a.alias_info is not None and a.alias_info.is_write for a in arguments),
+    )
+
+
+def _default(argument: Any) -> Any:
+    return argument.default_value if argument.has_default_value() else REQUIRED
+
+
+def device_and_dtypes(values: Iterable[Any]) -> tuple[torch.device | torch.dtype | None, ...]:
+    """The device of the first tensor among argument values, then the dtypes of all in order.
+
+    A list of tensors counts with its distinct dtypes, however long it is.
+    """
+    device: torch.device | None = None
+    dtypes: list[torch.dtype] = []
+    for value in values:
+        members = value if isinstance(value, (list, tuple)) else (value,)
+        tensors = [member for member in members if isinstance(member, torch.Tensor)]
+        if tensors and device is None:
+            device = tensors[0].device
+        dtypes += dict.fromkeys(tensor.dtype for tensor in tensors)
+    return (device, *dtypes)

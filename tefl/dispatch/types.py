@@ -10,8 +10,8 @@ from typing import Any, Literal
 import torch
 
 __all__ = [
-    "Backward",
     "BackendImplKind",
+    "Backward",
     "DispatchError",
     "Facts",
     "Feed",
@@ -38,15 +38,18 @@ class OpImpl:
     """One callable that computes one op.
 
     ``fn`` is called with the schema's positional arguments positionally and its keyword-only ones by
-    keyword, all of them, defaults filled in. ``supported_dtypes`` is the set of ``torch.dtype`` that every
-    tensor argument must come from; ``min_arch`` a compute capability, ``(8, 0)``, ``"8.0"`` or ``8``;
-    ``devices`` the device types it runs on ("cpu", "cuda", "privateuse1" for the claimed device under any
-    name, or that name). ``None`` means no restriction.
+    keyword, all of them, defaults filled in. ``vendor`` is required for kind vendor. Of the implementations
+    that a policy ranks alike the one of higher ``priority`` is tried first.
 
-    ``is_available`` is asked once per kind of call, without an argument, or with the `Facts` if it takes a
-    parameter. ``supports`` is asked at every call, with the call's arguments as ``fn`` gets them. Both answer
-    ``None`` or ``True`` (fits), a reason string or ``False`` (does not), or `Slower`. A function attribute
-    ``fn._is_available`` is honoured as a further ``is_available``.
+    ``supported_dtypes``: every floating-point tensor argument (every tensor argument where none is) must have
+    one of these. ``min_arch``: a compute capability, ``(8, 0)``, ``"8.0"`` or ``8``. ``devices``: the device
+    types it runs on, "cpu", "cuda", "privateuse1" for the claimed device under any name, or that name.
+    ``None`` means no restriction.
+
+    ``is_available`` is asked once for each kind of call (device, dtypes, policy), without an argument, or
+    with the `Facts` if it has a parameter without default. ``supports`` is asked at every call, with the call's
+    arguments as ``fn`` gets them. Both answer ``None`` or ``True`` (fits), a reason string or ``False`` (does
+    not), or `Slower`. A function attribute ``fn._is_available`` is honoured as a further ``is_available``.
     """
 
     op_name: str
@@ -62,13 +65,29 @@ class OpImpl:
     supports: Callable[..., Any] | None = None
 
     def __post_init__(self) -> None:
+        where = f"OpImpl {self.impl_id!r} for op {self.op_name!r}"
+        if not callable(self.fn):
+            raise TypeError(f"{where}: fn must be callable, got {self.fn!r}")
         object.__setattr__(self, "kind", BackendImplKind(self.kind))
         if self.kind is BackendImplKind.VENDOR and not self.vendor:
-            raise ValueError(
-                f"OpImpl {self.impl_id!r} for op {self.op_name!r}: kind 'vendor' needs vendor='<name>', got {self.vendor!r}"
-            )
-        if not callable(self.fn):
-            raise TypeError(f"OpImpl {self.impl_id!r} for op {self.op_name!r}: fn must be callable, got {self.fn!r}")
+            raise ValueError(f"{where}: kind 'vendor' needs vendor='<name>', got {self.vendor!r}")
+        object.__setattr__(self, "min_arch", _parse_arch(self.min_arch, where))
+        if self.devices is not None:
+            names = (self.devices,) if isinstance(self.devices, str) else self.devices
+            object.__setattr__(self, "devices", tuple(name.lower() for name in names))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the implementation as it is: no defaults filled in, no checks, no repair of its results."""
+        return self.fn(*args, **kwargs)
+
+
+def _parse_arch(given: tuple[int, int] | str | int | None, where: str) -> tuple[int, int] | None:
+    if given is None:
+        return None
+    parts = given if isinstance(given, tuple) else str(given).split(".")
+    if not 1 <= len(parts) <= 2 or not all(str(part).isdecimal() for part in parts):
+        raise ValueError(f'{where}: min_arch must be (major, minor), "major.minor" or major, got {given!r}')
+    return int(parts[0]), int(parts[1]) if len(parts) == 2 else 0
 
 
 @dataclass(frozen=True)
@@ -86,11 +105,21 @@ class Facts:
     """The active provider's own name ("sim", "maca"), whatever the device is called; None elsewhere."""
     alias: str | None = None
     """Where that provider's memory can be computed on: "cpu", "cuda" or "none"."""
+    device_name: str | None = None
+    """What the claimed device is called ("maca"); None on other devices."""
+
+    def describe(self) -> str:
+        """Device and dtypes in words: ``"maca:0 (float32, float32)"``."""
+        name = self.device_name or self.device_type
+        place = name if self.device_index is None else f"{name}:{self.device_index}"
+        dtypes = ", ".join(str(dtype).removeprefix("torch.") for dtype in self.dtypes)
+        return f"{place} ({dtypes})" if dtypes else place
 
 
 Feed = tuple[Literal["grad", "input", "output", "needs"], int]
 """Where an argument of a backward op comes from: the gradient of output i, input i, output i of the forward,
-or whether input i needs a gradient. i counts the forward schema's results or arguments (keyword-only ones too).
+or whether input i needs a gradient. i counts the forward schema's results, or its arguments with keyword-only
+ones.
 """
 
 

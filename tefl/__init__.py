@@ -1,0 +1,100 @@
+"""Transformer ops with several implementations each, and PyTorch devices under a vendor's own name.
+
+Importing this package registers ``torch.ops.tefl.*`` and initialises nothing: environment variables are read,
+plugins loaded and compiled code imported when something first needs them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from . import _native
+
+_native.check_torch(_native.build_facts(), torch.__version__)
+
+from . import dispatch, kernels  # noqa: E402 - not before the check of the torch that runs
+
+dispatch.set_builtins(kernels.register_builtins)
+
+from . import ops  # noqa: E402 - the declarations ask dispatch for their routers
+from .dispatch import (  # noqa: E402
+    BackendImplKind,
+    DispatchError,
+    NotSupported,
+    OpImpl,
+    OpManager,
+    OpRegistry,
+    SelectionPolicy,
+    Slower,
+    checkpoint_contexts,
+    explain,
+    get_manager,
+    get_registry,
+    policy_context,
+    record,
+    reset_global_policy,
+    set_global_policy,
+    with_allowed_vendors,
+    with_denied_vendors,
+    with_preference,
+    with_strict_mode,
+)
+
+if TYPE_CHECKING:
+    from . import privateuse1
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BackendImplKind",
+    "DispatchError",
+    "NotSupported",
+    "OpImpl",
+    "OpManager",
+    "OpRegistry",
+    "SelectionPolicy",
+    "Slower",
+    "checkpoint_contexts",
+    "explain",
+    "get_cmake_dir",
+    "get_include",
+    "get_manager",
+    "get_registry",
+    "kernels",
+    "ops",
+    "policy_context",
+    "privateuse1",
+    "record",
+    "reset_global_policy",
+    "set_global_policy",
+    "with_allowed_vendors",
+    "with_denied_vendors",
+    "with_preference",
+    "with_strict_mode",
+]
+
+_LAZY = ("privateuse1", "testing")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})
+
+
+def get_include() -> str:
+    """The folder that holds ``tefl_provider.h``, all that a provider compiles against."""
+    return str(Path(__file__).parent / "include")
+
+
+def get_cmake_dir() -> str:
+    """The folder that holds ``teflConfig.cmake``, which gives CMake the target ``tefl::provider``."""
+    return str(Path(__file__).parent / "cmake")

@@ -1,0 +1,27 @@
+"""What error messages share: one-line forms of exceptions, and the nearest known name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+__all__ = ["ConfigError", "nearest", "one_line"]
+
+
+class ConfigError(ValueError):
+    """An environment variable or policy whose text cannot be read; says what came and what is accepted."""
+
+
+def one_line(error: BaseException) -> str:
+    """``"ValueError: the message's first line"``."""
+    text = str(error).strip()
+    return f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A clause that ends a message about an unknown name: the nearest known one, or what there is."""
+    import difflib  # 3 ms, and only ever needed when something is misspelt
+
+    names = sorted(set(known))
+    if close := difflib.get_close_matches(name, names, n=1, cutoff=0.6):
+        return f"the nearest known name is {close[0]!r}"
+    return f"known are {', '.join(names)}" if names else "none is known"

@@ -1,0 +1,113 @@
+"""Bringing the results of an implementation that is not ours to the form that the op's schema promises."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import torch
+
+from .._log import logger
+from .types import OpDecl, OpImpl
+
+__all__ = ["Adapted"]
+
+# Expected forms are kept for this many distinct argument shapes, then forgotten.
+_FORMS_KEPT = 256
+
+
+class Adapted:
+    """Calls an implementation and repairs what differs from the fake function's shape, dtype or strides.
+
+    Shapes may differ by dimensions of size one (``[..., 1]`` statistics); anything else is an error. The
+    first repair is told in one warning.
+    """
+
+    def __init__(self, decl: OpDecl, impl: OpImpl) -> None:
+        self.impl = impl
+        self._decl = decl
+        self._forms: dict[Any, tuple[Any, ...]] = {}
+        self._warn_once = threading.Lock()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        wanted = self._wanted(args, kwargs)
+        got = self.impl.fn(*args, **kwargs)
+        if not wanted:
+            return None
+        results = _results(got)
+        if len(results) != len(wanted):
+            raise TypeError(f"{self._who()} returned {len(results)} results, wanted {len(wanted)}")
+        repaired = tuple(self._repair(i, *pair) for i, pair in enumerate(zip(results, wanted, strict=True)))
+        return repaired if len(repaired) > 1 else repaired[0]
+
+    def _wanted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """The results of the fake function on meta tensors of the arguments' form."""
+        key = (_form(args), _form(tuple(kwargs.items())))
+        wanted = self._forms.get(key)
+        if wanted is None:
+            if len(self._forms) >= _FORMS_KEPT:
+                self._forms.clear()
+            wanted = self._forms[key] = _results(self._decl.fake(*_on_meta(args), **_on_meta(kwargs)))
+        return wanted
+
+    def _repair(self, index: int, got: Any, want: Any) -> Any:
+        if not isinstance(want, torch.Tensor):
+            return got
+        if not isinstance(got, torch.Tensor):
+            raise TypeError(f"{self._who()} returned {type(got).__name__} as result {index}, wanted a tensor")
+        fixed = got
+        if fixed.shape != want.shape:
+            if _without_ones(fixed.shape) != _without_ones(want.shape):
+                shapes = f"{tuple(got.shape)}, wanted {tuple(want.shape)}"
+                raise ValueError(f"{self._who()} returned result {index} of shape {shapes}")
+            fixed = fixed.reshape(want.shape)
+        fixed = fixed.to(want.dtype)
+        if not _same_layout(fixed, want):
+            laid_out = torch.empty_strided(want.shape, want.stride(), dtype=want.dtype, device=got.device)
+            fixed = laid_out.copy_(fixed)
+        if fixed is not got and self._warn_once.acquire(blocking=False):
+            self._warn(index, got, want)
+        return fixed
+
+    def _warn(self, index: int, got: torch.Tensor, want: torch.Tensor) -> None:
+        logger().warning(
+            "%s returned result %d as %s, brought to %s as the schema promises; said once",
+            self._who(), index, _describe(got), _describe(want),
+        )  # fmt: skip
+
+    def _who(self) -> str:
+        return f"Op {self._decl.name!r}: implementation {self.impl.impl_id!r}"
+
+
+def _results(returned: Any) -> tuple[Any, ...]:
+    if returned is None:
+        return ()
+    return tuple(returned) if isinstance(returned, (tuple, list)) else (returned,)
+
+
+def _form(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.shape, value.stride(), value.dtype
+    return tuple(map(_form, value)) if isinstance(value, (tuple, list)) else value
+
+
+def _on_meta(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+    if isinstance(value, dict):
+        return {name: _on_meta(member) for name, member in value.items()}
+    return type(value)(map(_on_meta, value)) if type(value) in (tuple, list) else value
+
+
+def _without_ones(shape: torch.Size) -> list[int]:
+    return [size for size in shape if size != 1]
+
+
+def _same_layout(tensor: torch.Tensor, want: torch.Tensor) -> bool:
+    steps = zip(tensor.shape, tensor.stride(), want.stride(), strict=True)
+    return tensor.numel() == 0 or all(size == 1 or a == b for size, a, b in steps)
+
+
+def _describe(tensor: torch.Tensor) -> str:
+    layout = "" if tensor.is_contiguous() else f" strides {tuple(tensor.stride())}"
+    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}{layout}"

@@ -1,0 +1,282 @@
+"""One op's calls: the short path of a call that was decided before, and all that happens when it was not."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .._errors import one_line
+from .._log import logger
+from . import policy as policies
+from . import recording
+from .adapt import Adapted
+from .decision import Decision, decide
+from .facts import gather
+from .lock import LOCK, epoch
+from .policy import SelectionPolicy
+from .schema import Schema, declarations, device_and_dtypes, parse
+from .select import Raised, Verdict, accepts, available, pick, rank
+from .types import DispatchError, Facts, NotSupported, OpDecl, OpImpl, Slower
+
+if TYPE_CHECKING:
+    from .manager import OpManager
+
+__all__ = ["OpCall", "must_surface"]
+
+Key = tuple[Any, ...]
+"""(policy token, device or None, dtype, dtype, ...)"""
+
+# What torch, CUDA and Triton say when memory is short or when work enqueued earlier has failed.
+_SURFACING = (
+    "out of memory",
+    "can't allocate memory",
+    "not enough memory",
+    "CUDA error",
+    "device-side assert",
+    "illegal memory access",
+    "misaligned address",
+    "unspecified launch failure",
+)
+
+
+def must_surface(error: Exception) -> bool:
+    """Whether an error says nothing about the implementation that happened to meet it.
+
+    Out of memory would strike the next one too, and an asynchronous device error belongs to earlier work.
+    """
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError, torch.AcceleratorError)):
+        return True
+    return isinstance(error, RuntimeError) and any(mark in str(error) for mark in _SURFACING)
+
+
+@dataclass
+class _Entry:
+    """What is known about one kind of call: an op on one device with these dtypes under one policy."""
+
+    policy: SelectionPolicy
+    facts: Facts
+    device_type: str
+    ranked: list[OpImpl]
+    """Allowed by the policy and available here, in order."""
+    static: Mapping[str, Slower]
+    failed: dict[str, str] = field(default_factory=dict)
+    announced: set[str] = field(default_factory=set)
+    fast: tuple[Callable[..., Any], OpImpl] | None = None
+    """What runs without another question: the first of the ranked, if it has no predicate on arguments."""
+
+
+class _Table:
+    """The entries that hold as long as nothing changes."""
+
+    __slots__ = ("entries", "epoch")
+
+    def __init__(self, now: int) -> None:
+        self.epoch = now
+        self.entries: dict[Key, _Entry] = {}
+
+
+class OpCall:
+    """Routes the calls of one op for one manager.
+
+    Calling it is what the op's backend keys do: arguments as the schema orders them, below autograd.
+    """
+
+    def __init__(self, manager: OpManager, op_name: str) -> None:
+        self.op_name = op_name
+        self._manager = manager
+        self._table = _Table(-1)
+        self._decl: OpDecl | None = None
+        self._schema: Schema | None = None
+        self._check: Callable[..., Any] | None = None
+        self._n_positional = self._n_keyword = -1
+        self._adapted: dict[str, Adapted] = {}
+        self._warned: set[str] = set()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        table = self._table
+        if table.epoch != epoch.now:
+            table = self._renew()
+        if self._schema is not None and (len(args) != self._n_positional or len(kwargs) != self._n_keyword):
+            args, kwargs = self._schema.bind(args, kwargs)
+        if self._check is not None:
+            self._check(*args, **kwargs)
+        token = policies.current_token() if policies.open_contexts else 0
+        key = (token, *device_and_dtypes((*args, *kwargs.values())))
+        entry = table.entries.get(key)
+        if entry is None:
+            entry = table.entries.setdefault(key, self._resolve(key, args, kwargs))
+        fast = entry.fast
+        if fast is None or recording.active:
+            return self._run(entry, args, kwargs, {})
+        try:
+            return fast[0](*args, **kwargs)
+        except Exception as error:
+            if self._is_final(entry, error):
+                raise
+            return self._run(entry, args, kwargs, {fast[1].impl_id: error})
+
+    def from_user(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """A call with arguments as a Python caller gives them, keyword or positional."""
+        self._renew_if_stale()
+        if self._schema is None:
+            return self(*args, **kwargs)
+        args, kwargs = self._schema.bind(args, kwargs)
+        self._schema.demand_tensors(args, kwargs)
+        return self(*args, **kwargs)
+
+    def explain(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Decision:
+        """The decision for a call, every implementation judged; nothing runs."""
+        self._renew_if_stale()
+        if self._schema is not None and (args or kwargs):
+            args, kwargs = self._schema.bind(args, kwargs)
+            self._schema.demand_tensors(args, kwargs)
+            if self._check is not None:
+                self._check(*args, **kwargs)
+        key = (policies.current_token(), *device_and_dtypes((*args, *kwargs.values())))
+        entry = self._table.entries.get(key)
+        asked = (args, kwargs) if args or kwargs else None
+        return self._decide(key, asked, entry.failed if entry is not None else {})
+
+    # --- deciding ----------------------------------------------------------------------------------------
+
+    def _renew_if_stale(self) -> None:
+        if self._table.epoch != epoch.now:
+            self._renew()
+
+    def _renew(self) -> _Table:
+        """Start an empty table; the first one reads the op's declaration."""
+        self._manager.ensure_ready()
+        if self._decl is None and (decl := declarations().get(self.op_name)) is not None:
+            schema = parse(decl)
+            self._n_positional, self._n_keyword = len(schema.positional), len(schema.keyword)
+            self._decl, self._schema, self._check = decl, schema, decl.check
+        self._table = table = _Table(epoch.now)
+        return table
+
+    def _resolve(self, key: Key, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Entry:
+        token, device, *dtypes = key
+        policy, facts = policies.policy_of(token), gather(device, tuple(dtypes))
+        impls = self._implementations()
+        self._manager.warn_unknown_names(policy)
+        if logger().isEnabledFor(logging.DEBUG):
+            logger().debug("%s", self._decide(key, (args, kwargs), {}))
+        barred = self._manager.barred()
+        ranked = rank(self.op_name, impls, policy)
+        verdicts = {impl.impl_id: barred.get(impl.impl_id) or available(impl, facts) for impl in ranked}
+        for impl_id, verdict in verdicts.items():
+            self._report_raised(impl_id, verdict)
+        fitting = [impl for impl in ranked if not isinstance(verdicts[impl.impl_id], str)]
+        slower = {impl_id: v for impl_id, v in verdicts.items() if isinstance(v, Slower)}
+        return _Entry(policy, facts, device.type if device else "cpu", fitting, slower)
+
+    def _implementations(self) -> tuple[OpImpl, ...]:
+        impls = self._manager.registry.implementations(self.op_name)
+        if not impls and self._decl is None:
+            raise DispatchError(self._manager.unknown_op(self.op_name))
+        return impls
+
+    def _decide(self, key: Key, asked: tuple[Any, Any] | None, failed: Mapping[str, str]) -> Decision:
+        token, device, *dtypes = key
+        facts = gather(device, tuple(dtypes))
+        barred = {**self._manager.barred(), **failed}
+        return decide(self.op_name, self._implementations(), policies.policy_of(token), facts, asked, barred)
+
+    # --- running -----------------------------------------------------------------------------------------
+
+    def _run(
+        self, entry: _Entry, args: tuple[Any, ...], kwargs: Mapping[str, Any], passed: dict[str, Exception]
+    ) -> Any:
+        """Try the candidates one after another; ``passed`` are those that have raised in this call."""
+        while (impl := self._choose(entry, args, kwargs, passed)) is not None:
+            function = self._function(impl)
+            try:
+                result = function(*args, **kwargs)
+            except Exception as error:
+                if self._is_final(entry, error):
+                    raise
+                passed[impl.impl_id] = error
+            else:
+                self._settle(entry, impl, function, passed)
+                return result
+        raise self._nothing_left(entry, args, kwargs, passed)
+
+    def _choose(
+        self, entry: _Entry, args: tuple[Any, ...], kwargs: Mapping[str, Any], passed: Mapping[str, Exception]
+    ) -> OpImpl | None:
+        def verdict(impl: OpImpl) -> Verdict:
+            if impl.impl_id in entry.failed or impl.impl_id in passed:
+                return "has failed"
+            answer = accepts(impl, args, kwargs)
+            self._report_raised(impl.impl_id, answer)
+            return answer or entry.static.get(impl.impl_id)
+
+        return pick(entry.ranked, verdict)
+
+    def _is_final(self, entry: _Entry, error: Exception) -> bool:
+        """Whether an implementation's exception is the caller's, with no other to run instead."""
+        if isinstance(error, NotSupported):
+            return False
+        started_writing = self._schema is not None and self._schema.mutates
+        return entry.policy.strict or started_writing or must_surface(error)
+
+    def _settle(
+        self, entry: _Entry, impl: OpImpl, function: Callable[..., Any], passed: Mapping[str, Exception]
+    ) -> None:
+        """After an implementation has served a call: remember who failed at it, announce, count."""
+        for impl_id, error in passed.items():
+            if not isinstance(error, NotSupported):
+                self._remember(entry, impl_id, impl.impl_id, error)
+        if impl.impl_id not in entry.announced:
+            entry.announced.add(impl.impl_id)
+            self._manager.announce(self.op_name, entry.device_type, impl)
+        if recording.active:
+            recording.count(self.op_name, impl.impl_id, entry.device_type, next(iter(entry.failed), None))
+        if entry.fast is None and impl.supports is None and impl.impl_id not in entry.static:
+            with LOCK:  # so that a failure on another thread is not forgotten
+                if impl is next((i for i in entry.ranked if i.impl_id not in entry.failed), None):
+                    entry.fast = function, impl
+
+    def _remember(self, entry: _Entry, impl_id: str, ran: str, error: Exception) -> None:
+        with LOCK:
+            if impl_id in entry.failed:
+                return
+            entry.fast = None
+            entry.failed[impl_id] = (
+                f"failed before, {one_line(error)}; not tried again until policy or registry change"
+            )
+        logger().warning(
+            "Op %r: %r failed on %s (%s), %r ran instead; not tried again until policy or registry change",
+            self.op_name, impl_id, entry.facts.describe(), one_line(error), ran,
+        )  # fmt: skip
+
+    def _nothing_left(
+        self, entry: _Entry, args: tuple[Any, ...], kwargs: Mapping[str, Any], passed: Mapping[str, Exception]
+    ) -> Exception:
+        """What to raise: the last failure, caused by the first; or the explanation where none has failed."""
+        errors = [error for error in passed.values() if not isinstance(error, NotSupported)]
+        if errors:
+            errors[-1].__cause__ = errors[0] if len(errors) > 1 else errors[-1].__cause__
+            return errors[-1]
+        barred = {**entry.failed, **{impl_id: one_line(error) for impl_id, error in passed.items()}}
+        key = (policies.current_token(), *device_and_dtypes((*args, *kwargs.values())))
+        return DispatchError(
+            f"no implementation serves this call\n{self._decide(key, (args, kwargs), barred)}"
+        )
+
+    def _function(self, impl: OpImpl) -> Callable[..., Any]:
+        """The implementation itself, or wrapped so that its results get the form that the schema promises."""
+        if self._decl is None or self._manager.is_builtin(impl):
+            return impl.fn
+        adapted = self._adapted.get(impl.impl_id)
+        if adapted is None or adapted.impl is not impl:
+            adapted = self._adapted[impl.impl_id] = Adapted(self._decl, impl)
+        return adapted
+
+    def _report_raised(self, impl_id: str, verdict: Verdict) -> None:
+        if isinstance(verdict, Raised) and impl_id not in self._warned:
+            self._warned.add(impl_id)
+            logger().warning("Op %r: %r is passed over: %s", self.op_name, impl_id, verdict)

@@ -1,0 +1,185 @@
+"""The manager: one registry, made ready at first use, and the calls of its ops."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from .. import _env
+from .._errors import nearest
+from .._log import logger
+from . import policy as policies
+from .call import OpCall
+from .decision import Decision
+from .discovery import PluginError, PluginState, load_plugins
+from .lock import LOCK
+from .policy import SelectionPolicy
+from .registry import OpRegistry
+from .schema import declarations
+from .spelling import unknown_names
+from .types import DispatchError, OpImpl
+
+__all__ = ["OpManager", "explain", "get_manager", "get_registry", "route", "set_builtins"]
+
+_register_builtins: Callable[[OpRegistry], None] | None = None
+
+
+def set_builtins(register: Callable[[OpRegistry], None]) -> None:
+    """Say which function adds the built-in implementations to a registry, at a manager's first use."""
+    global _register_builtins
+    _register_builtins = register
+
+
+class OpManager:
+    """Chooses and runs implementations out of one registry.
+
+    The built-in implementations and the discovered plugins are added to the registry at first use, all or,
+    where the environment cannot be read or names a plugin that cannot be loaded, none.
+    """
+
+    def __init__(self, registry: OpRegistry | None = None) -> None:
+        self.registry = registry if registry is not None else OpRegistry()
+        self.plugins: tuple[PluginState, ...] = ()
+        """What was found at first use and what became of it."""
+        self._ops: dict[str, OpCall] = {}
+        self._builtins: dict[tuple[str, str], OpImpl] = {}
+        self._running: dict[tuple[str, str], str] = {}
+        self._named_unknown: set[str] = set()
+        self._ready = False
+        self._loading_in: int | None = None
+
+    def call(self, op_name: str, *args: Any, **kwargs: Any) -> Any:
+        """Run an op on these arguments, positional or by keyword, defaults filled in from its schema.
+
+        It computes only: no autograd graph is recorded and no result requires grad, whatever arguments do.
+        ``torch.ops.tefl`` has the differentiable ops. DispatchError where no implementation fits.
+        """
+        with torch.no_grad():
+            return _without_grad(self.op(op_name).from_user(args, kwargs))
+
+    def resolve(self, op_name: str, *args: Any, **kwargs: Any) -> OpImpl:
+        """The implementation that `call` would run; without arguments, judged for the CPU and any dtype.
+
+        DispatchError with the explanation where there is none.
+        """
+        decision = self.explain(op_name, *args, **kwargs)
+        if decision.winner is None:
+            raise DispatchError(f"no implementation serves this call\n{decision}")
+        return decision.winner.impl
+
+    def explain(self, op_name: str, *args: Any, **kwargs: Any) -> Decision:
+        """Which implementation `call` would run and, for every other one, why not; nothing runs."""
+        return self.op(op_name).explain(args, kwargs)
+
+    def op(self, op_name: str) -> OpCall:
+        """The router of one op."""
+        return self._ops.get(op_name) or self._ops.setdefault(op_name, OpCall(self, op_name))
+
+    def ensure_ready(self) -> None:
+        """Fill the registry, once. A failure leaves it as it was, and the next use tries again."""
+        if self._ready:
+            return
+        with LOCK:
+            if self._ready:
+                return
+            if self._loading_in == os.getpid():
+                raise RuntimeError(
+                    "an op was called while plugins are being loaded; call it after registration"
+                )
+            self._loading_in = os.getpid()
+            try:
+                with self.registry.transaction():
+                    self._fill()
+            finally:
+                self._loading_in = None
+            self._ready = True
+        logger().info("Registered impl_ids: %s", list(self.registry.impl_ids()))
+
+    def _fill(self) -> None:
+        log, _ = logger(), policies.policy_of(0)  # a variable that cannot be read is an error before all else
+        for name, hint in _env.unknown().items():
+            self._warn_once(name, f"environment variable {name} is unknown; {hint}")
+        before = set(self.registry.implementation_keys())
+        if _register_builtins is not None:
+            _register_builtins(self.registry)
+        self._builtins = {
+            key: self.registry.get(*key) for key in self.registry.implementation_keys() if key not in before
+        }
+        self.plugins = load_plugins(self.registry)
+        for plugin in self.plugins:
+            if plugin.is_fatal:
+                raise PluginError(
+                    f"{plugin.explain_failure()}; mend it, or take it out of {plugin.source}"
+                ) from plugin.error
+            if plugin.error is not None:
+                log.warning("%s; `python -m tefl info` shows the traceback", plugin.explain_failure())
+
+    # --- what the calls of this manager's ops ask --------------------------------------------------------
+
+    def is_builtin(self, impl: OpImpl) -> bool:
+        """Whether an implementation came with this package."""
+        return self._builtins.get((impl.op_name, impl.impl_id)) is impl
+
+    def barred(self) -> Mapping[str, str]:
+        """Implementations that the environment rules out, by impl_id, with the reason."""
+        return {"vendor.cuda": "TE_FL_SKIP_CUDA=1 is set"} if _env.get("TE_FL_SKIP_CUDA") else {}
+
+    def announce(self, op_name: str, device_type: str, impl: OpImpl) -> None:
+        """Log which implementation serves an op, once per change."""
+        with LOCK:
+            if self._running.get((op_name, device_type)) == impl.impl_id:
+                return
+            self._running[op_name, device_type] = impl.impl_id
+        logger().info("Op %r using %r (kind=%s, vendor=%s)", op_name, impl.impl_id, impl.kind, impl.vendor)
+
+    def warn_unknown_names(self, policy: SelectionPolicy) -> None:
+        """Warn of names in a policy that nothing bears, once each."""
+        for name, message in unknown_names(policy, self._known_ops(), self.registry).items():
+            self._warn_once(name, message)
+
+    def unknown_op(self, op_name: str) -> str:
+        """The message for an op that is neither declared nor registered."""
+        return f"op {op_name!r} is neither declared nor registered; {nearest(op_name, self._known_ops())}"
+
+    def _known_ops(self) -> set[str]:
+        return {*declarations(), *self.registry.op_names()}
+
+    def _warn_once(self, name: str, message: str) -> None:
+        if name not in self._named_unknown:
+            self._named_unknown.add(name)
+            logger().warning("%s", message)
+
+
+def _without_grad(result: Any) -> Any:
+    """The result with tensors that require grad, arguments handed back for instance, detached."""
+    if isinstance(result, (tuple, list)):
+        return type(result)(map(_without_grad, result))
+    return result.detach() if isinstance(result, torch.Tensor) and result.requires_grad else result
+
+
+_manager = OpManager()
+
+
+def get_manager() -> OpManager:
+    """The manager behind ``torch.ops.tefl``."""
+    return _manager
+
+
+def get_registry() -> OpRegistry:
+    """The registry behind ``torch.ops.tefl``; what is added applies from the next call on."""
+    return _manager.registry
+
+
+def route(op_name: str) -> OpCall:
+    """The callable to register for the backend keys of a declared op. KeyError where it is not declared."""
+    if op_name not in declarations():
+        raise KeyError(f"op {op_name!r} is not declared; {nearest(op_name, declarations())}")
+    return _manager.op(op_name)
+
+
+def explain(op_name: str, *args: Any, **kwargs: Any) -> Decision:
+    """Which implementation a call of the op would run and, for every other one, why not; nothing runs."""
+    return _manager.explain(op_name, *args, **kwargs)

@@ -1,0 +1,170 @@
+"""Which implementations there are: registration, undone as a whole or done as a whole."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+from .._errors import nearest
+from .lock import LOCK, epoch
+from .types import BackendImplKind, OpImpl
+
+__all__ = ["OpRegistry"]
+
+_Table = dict[str, dict[str, OpImpl]]
+_FIELDS = tuple(OpImpl.__dataclass_fields__)
+
+
+class OpRegistry:
+    """The implementations of ops, by op and impl_id.
+
+    Every change replaces the table, so a reader never sees half of one; all are made under one lock.
+    """
+
+    def __init__(self) -> None:
+        self._table: _Table = {}
+        self._before: _Table | None = None
+        _REGISTRIES.add(self)
+
+    def register_impl(self, impl: OpImpl) -> None:
+        """Add one implementation. A second one of the same op and impl_id is an error that shows both.
+
+        An object of another package's OpImpl class is taken by its attributes.
+        """
+        self.register_many([impl])
+
+    def register_many(self, impls: Iterable[OpImpl]) -> None:
+        """Add several implementations, all or none."""
+        with LOCK:
+            table = dict(self._table)
+            for impl in map(_as_op_impl, impls):
+                row = table.get(impl.op_name, {})
+                if (old := row.get(impl.impl_id)) is not None:
+                    raise ValueError(_duplicate(old, impl))
+                table[impl.op_name] = {**row, impl.impl_id: impl}
+            self._replace(table)
+
+    def unregister(self, impl_id: str, op_name: str | None = None) -> tuple[OpImpl, ...]:
+        """Remove the implementations called ``impl_id``, of one op or of all; returns what was removed.
+
+        KeyError where there is none.
+        """
+        with LOCK:
+            ops = list(self._table) if op_name is None else [op_name]
+            gone = tuple(row[impl_id] for op in ops if impl_id in (row := self._table.get(op, {})))
+            if not gone:
+                of_op = f" for op {op_name!r}" if op_name else ""
+                hint = nearest(impl_id, self.impl_ids())
+                raise KeyError(f"no implementation {impl_id!r}{of_op} is registered; {hint}")
+            kept = {op: _without(row, impl_id) if op in ops else row for op, row in self._table.items()}
+            self._replace({op: row for op, row in kept.items() if row})
+            return gone
+
+    def get(self, op_name: str, impl_id: str) -> OpImpl:
+        """One implementation. KeyError where it is not registered."""
+        return self._table[op_name][impl_id]
+
+    def implementations(self, op_name: str) -> tuple[OpImpl, ...]:
+        """The implementations of one op, in the order of registration."""
+        return tuple(self._table.get(op_name, {}).values())
+
+    def implementation_keys(self) -> tuple[tuple[str, str], ...]:
+        """(op, impl_id) of every implementation."""
+        return tuple((op, impl_id) for op, row in self._table.items() for impl_id in row)
+
+    def op_names(self) -> tuple[str, ...]:
+        """The ops that have an implementation."""
+        return tuple(self._table)
+
+    def impl_ids(self) -> tuple[str, ...]:
+        """Every impl_id once, sorted."""
+        return tuple(sorted({impl_id for row in self._table.values() for impl_id in row}))
+
+    def vendors(self) -> tuple[str, ...]:
+        """The vendors of the implementations, each once, sorted."""
+        impls = [impl for row in self._table.values() for impl in row.values()]
+        return tuple(sorted({impl.vendor for impl in impls if impl.vendor}))
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All changes made inside hold, or, where the body raises, none."""
+        with LOCK:
+            before, outermost = self._table, self._before is None
+            if outermost:
+                self._before = before
+            try:
+                yield
+            except BaseException:
+                self._replace(before)
+                raise
+            finally:
+                if outermost:
+                    self._before = None
+
+    def _replace(self, table: _Table) -> None:
+        self._table = table
+        epoch.advance()
+
+    def _undo_half_made(self) -> None:
+        if self._before is not None:
+            self._table, self._before = self._before, None
+
+
+def _without(row: dict[str, OpImpl], impl_id: str) -> dict[str, OpImpl]:
+    return {other: impl for other, impl in row.items() if other != impl_id}
+
+
+_REGISTRIES: weakref.WeakSet[OpRegistry] = weakref.WeakSet()
+
+
+def _repair_after_fork() -> None:
+    for registry in _REGISTRIES:
+        registry._undo_half_made()
+    epoch.advance()
+
+
+LOCK.repairs.append(_repair_after_fork)
+
+
+def _as_op_impl(given: Any) -> OpImpl:
+    """The given implementation as an OpImpl of ours; another package's is read by its attributes."""
+    if isinstance(given, OpImpl):
+        return given
+    missing = [name for name in ("op_name", "impl_id", "kind", "fn") if not hasattr(given, name)]
+    if missing:
+        raise TypeError(f"register_impl wants a tefl.OpImpl, got {given!r} without {', '.join(missing)}")
+    fields = {name: getattr(given, name) for name in _FIELDS if hasattr(given, name)}
+    fields["kind"] = _kind(given.kind)
+    if fields.get("supported_dtypes") is not None:
+        fields["supported_dtypes"] = frozenset(map(_dtype, fields["supported_dtypes"]))
+    return OpImpl(**fields)
+
+
+def _kind(given: Any) -> BackendImplKind:
+    """Another package's kind, by the value or by the name of its enum member."""
+    text = str(getattr(given, "value", given)).lower()
+    return BackendImplKind.DEFAULT if text == "default" else BackendImplKind(text)
+
+
+def _dtype(given: Any) -> torch.dtype:
+    dtype = getattr(torch, str(given).removeprefix("torch."), None)
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"supported_dtypes holds {given!r}, which is no torch.dtype")
+    return dtype
+
+
+def _duplicate(old: OpImpl, new: OpImpl) -> str:
+    return (
+        f"op {new.op_name!r} has two implementations called {new.impl_id!r}: {_origin(old)} is registered, "
+        f"and {_origin(new)} was to be added. Give one another impl_id, or unregister the first"
+    )
+
+
+def _origin(impl: OpImpl) -> str:
+    fn = impl.fn
+    name = f"{getattr(fn, '__module__', '?')}.{getattr(fn, '__qualname__', type(fn).__name__)}"
+    return f"{name} (kind={impl.kind}, vendor={impl.vendor}, priority={impl.priority})"
