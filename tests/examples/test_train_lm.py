@@ -53,7 +53,7 @@ def test_the_first_50_losses_on_maca_are_those_on_the_cpu(train: Callable[..., A
     assert on_maca["held_out"] == pytest.approx(on_cpu["held_out"], rel=1e-4)
     before, after = on_maca["held_out"]["0"], on_maca["held_out"]["50"]
     assert before == pytest.approx(5.545, abs=0.05)  # ln 256: it knows nothing yet
-    assert after < 3.3  # the entropy of single bytes in this text is about 3.3: it has learned some context
+    assert after < 3.1  # single bytes of this text have an entropy of 3.15: it has learned from context
 
 
 def test_another_seed_gives_other_losses(train: Callable[..., Any]) -> None:
