@@ -13,8 +13,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch.library import Library
+from torch.utils.backend_registration import (
+    generate_methods_for_privateuse1_backend,
+    rename_privateuse1_backend,
+)
 
 import tefl.dispatch
 from tefl import _env, _native
@@ -44,7 +47,8 @@ class Plan:
         found += declaration_defects(
             backend.default_autocast_dtype, backend.register_kernels, backend.register_ccl
         )
-        return found
+        # Without an alias device the kernels decide, which `register_kernels` is yet to bring.
+        return found if self.library.alias == "none" else [*found, *self.library.claim_defects()]
 
 
 @dataclass(frozen=True)
@@ -246,7 +250,10 @@ def _call_register_kernels(plan: Plan) -> list[Library]:
 
 def _check_kernels(plan: Plan) -> None:
     native = _native.load()
-    defects = kernel_defects(plan.library.alias or "none", lambda op: native.has_kernel(op, "PrivateUse1"))
+    alias = plan.library.alias or "none"
+    defects = kernel_defects(alias, lambda op: native.has_kernel(op, "PrivateUse1"))
+    if alias == "none":
+        defects += plan.library.claim_defects()
     if defects:
         raise BackendError(_subject(plan), defects)
 
@@ -255,11 +262,11 @@ def _take_name(plan: Plan) -> None:
     """Make the device torch's. From here on nothing may fail."""
     native, name = _native.load(), plan.device_name
     native.claim(plan.library.handle, name)
-    torch.utils.rename_privateuse1_backend(name)
+    rename_privateuse1_backend(name)
     module.publish(name, module.build(name, plan.backend.default_autocast_dtype))
-    torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+    generate_methods_for_privateuse1_backend(for_storage=True)
     tefl.dispatch.set_active_provider(
-        name=plan.library.name, device_name=name, alias=plan.library.alias, arch=_arch
+        name=plan.library.name or name, device_name=name, alias=plan.library.alias or "none", arch=_arch
     )
 
 
@@ -292,8 +299,8 @@ def _claim_broken(defects: tuple[Defect, ...]) -> None:
     plan = _failure[0] if _failure is not None else None
     if plan is None or names.claimed_name() is not None or names.device_name_defects(plan.device_name):
         return
-    torch.utils.rename_privateuse1_backend(plan.device_name)
+    rename_privateuse1_backend(plan.device_name)
     error = BackendError(_subject(plan), defects)
     module.publish(plan.device_name, module.build_broken(plan.device_name, error))
-    torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+    generate_methods_for_privateuse1_backend(for_storage=True)
     _claim = Claim(plan, defects)

@@ -23,6 +23,12 @@ class ProviderLibrary:
     alias: str | None  # "cpu", "cuda" or "none"
     defects: tuple[Defect, ...]
 
+    def claim_defects(self) -> list[Defect]:
+        """Return what in this process or this torch stands in the way of claiming it."""
+        if self.handle is None:
+            return []
+        return [Defect(what, remedy) for what, remedy in _native.load().claim_defects(self.handle)]
+
 
 def open_library(provider: str | os.PathLike[str]) -> ProviderLibrary:
     """Open the library at a path, or a built-in provider by name, and judge it. Starts no runtime."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -114,14 +115,32 @@ def synchronize(device: Device | None = None) -> None:
     _native.load().synchronize(device_index(device))
 
 
-def get_device_properties(device: Device | None = None) -> Any:
-    """Return name, total_memory in bytes, major and minor of the architecture, multi_processor_count."""
-    return _native.load().device_properties(device_index(device))
+@dataclass(frozen=True)
+class DeviceProperties:
+    """What a device says about itself, under the names that torch.cuda uses."""
+
+    name: str
+    total_memory: int  # bytes
+    major: int  # of the architecture number; 0, 0 if the device has none
+    minor: int
+    multi_processor_count: int
+
+
+def get_device_properties(device: Device | None = None) -> DeviceProperties:
+    """Return what a device says about itself."""
+    facts = _native.load().device_properties(device_index(device))
+    return DeviceProperties(
+        name=facts["name"],
+        total_memory=facts["total_memory"],
+        major=facts["arch_major"],
+        minor=facts["arch_minor"],
+        multi_processor_count=facts["multiprocessor_count"],
+    )
 
 
 def get_device_name(device: Device | None = None) -> str:
     """Return the vendor's name of a device."""
-    return str(get_device_properties(device).name)
+    return get_device_properties(device).name
 
 
 def get_device_capability(device: Device | None = None) -> tuple[int, int]:
@@ -137,7 +156,7 @@ def current_stream(device: Device | None = None) -> torch.Stream:
 
 def default_stream(device: Device | None = None) -> torch.Stream:
     """Return the stream that is current where nobody chose one."""
-    kind = int(torch._C._autograd.DeviceType.PrivateUse1)
+    kind = torch._C._autograd.DeviceType.PrivateUse1.value
     return torch.Stream(stream_id=0, device_index=device_index(device), device_type=kind)
 
 
@@ -208,5 +227,5 @@ def publish(name: str, module: ModuleType) -> None:
     Some versions of torch import ``torch_<name>`` to start a device; where the vendor's package does not
     bear that name, ours answers to it.
     """
-    torch._register_device_module(name, module)
+    torch._register_device_module(name, module)  # type: ignore[no-untyped-call]
     sys.modules.setdefault(f"torch_{name}", module)

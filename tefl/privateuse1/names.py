@@ -79,7 +79,7 @@ def parse_device_type(device: str | torch.device) -> str | None:
 def usable_device_types() -> list[str]:
     """Return the device names a program can choose here: cpu, what torch was built for, the claimed name."""
     built = {
-        "cuda": torch.backends.cuda.is_built(),
+        "cuda": torch.backends.cuda.is_built(),  # type: ignore[no-untyped-call]
         "mps": torch.backends.mps.is_built(),
         "xpu": torch.xpu._is_compiled(),
     }

@@ -7,6 +7,7 @@ import argparse
 import torch
 
 from tefl.privateuse1 import broker, names
+from tefl.privateuse1.checks import BackendError
 
 
 def device_arg(text: str) -> torch.device:
@@ -33,7 +34,7 @@ def device_arg(text: str) -> torch.device:
 def _claim() -> str | None:
     try:
         return broker.claim_chosen()
-    except broker.BackendError as error:
+    except BackendError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 

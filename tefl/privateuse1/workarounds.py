@@ -27,7 +27,7 @@ class KernelRecorder:
         new = torch.library._impls - self._before
         found = [thing for thing in gc.get_objects() if type(thing) is Library and thing._op_impls & new]
         for library in {id(library): library for library in (*returned, *found)}.values():
-            library._destroy()
+            library._destroy()  # type: ignore[no-untyped-call]
 
 
 def autocast_dtype_rule(name: str, declared: torch.dtype | None) -> list[torch.dtype]:

@@ -1,0 +1,159 @@
+"""Opening a provider's library: all that is wrong with it is found, at once, and nothing is started."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from provider_source import functions, provider_source
+
+from tefl.privateuse1.library import ProviderLibrary, open_library
+
+OPTIONAL = {"set_current_device", "host_malloc", "host_free"}
+MANDATORY = [name for name in functions("tefl_runtime") if name not in OPTIONAL]
+
+
+def whats(library: ProviderLibrary) -> list[str]:
+    assert library.handle is None
+    assert all(defect.remedy for defect in library.defects)
+    return [defect.what for defect in library.defects]
+
+
+@pytest.fixture
+def opened(compile_library, request):
+    """A function: the fields to get wrong -> the library, opened."""
+
+    def open_it(**wrong) -> ProviderLibrary:
+        return open_library(compile_library("provider", provider_source(**wrong), "-w"))
+
+    return open_it
+
+
+def test_a_right_library_tells_its_facts(opened):
+    library = opened()
+    assert library.handle is not None
+    assert library.defects == ()
+    assert (library.name, library.version, library.abi, library.alias) == ("acme", "1.0", "1.0", "cpu")
+
+
+@pytest.mark.parametrize(("constant", "alias"), [("NONE", "none"), ("CPU", "cpu"), ("CUDA", "cuda")])
+def test_the_alias_is_told_in_words(opened, constant, alias):
+    assert opened(alias=f"TEFL_ALIAS_{constant}").alias == alias
+
+
+def test_a_built_in_provider_is_opened_by_its_name():
+    library = open_library("sim")
+    assert (library.name, library.alias, library.defects) == ("sim", "cpu", ())
+    assert library.path.endswith("tefl_sim.so")
+
+
+def test_a_missing_library_is_named_by_its_path(tmp_path):
+    assert whats(open_library(tmp_path / "gone.so")) == [f"no provider library at '{tmp_path}/gone.so'"]
+
+
+def test_a_file_that_is_no_library_is_told_with_the_loaders_reason(tmp_path):
+    (tmp_path / "text.so").write_text("not a library")
+    (what,) = whats(open_library(tmp_path / "text.so"))
+    assert re.match(r"the provider library cannot be loaded: .*text\.so: file too short", what)
+
+
+def test_a_library_without_the_entry_symbol_is_told_which_symbol(compile_library):
+    library = open_library(compile_library("plain", "int answer(void) { return 42; }"))
+    (what,) = whats(library)
+    assert what.endswith("plain.so' has no symbol tefl_provider_get")
+    assert "TEFL_PROVIDER_EXPORT" in library.defects[0].remedy
+
+
+def test_a_library_whose_own_dependency_is_missing_is_told_so(compile_library):
+    library = compile_library("undefined", "int other(void); int f(void) { return other(); }")
+    (what,) = whats(open_library(library))
+    assert "undefined symbol: other" in what
+
+
+@pytest.mark.parametrize(
+    ("major", "remedy"),
+    [("0", "rebuild the provider"), ("2", "install a tefl that speaks the provider's ABI")],
+)
+def test_another_major_version_names_both_versions_and_reads_no_further(opened, major, remedy):
+    library = opened(major=major, minor="4", name="0", runtime="0")
+    (what,) = whats(library)
+    assert f"was built for provider ABI {major}.4, this tefl speaks 1.0" in what
+    assert remedy in library.defects[0].remedy
+
+
+def test_a_newer_minor_version_is_taken(opened):
+    assert opened(minor="9").abi == "1.9"
+
+
+def test_a_table_that_grew_at_its_end_is_taken(opened):
+    library = opened(size="sizeof(tefl_provider) + 64", runtime_size="sizeof(tefl_runtime) + 64")
+    assert library.defects == ()
+
+
+def test_a_null_table_is_told(opened):
+    (what,) = whats(opened(table="0"))
+    assert what.endswith("returned NULL")
+
+
+def test_a_table_too_short_to_read_is_told_its_size(opened):
+    assert whats(opened(size="8")) == ["tefl_provider.size is 8, at least 56 is needed"]
+
+
+def test_a_short_runtime_lacks_the_functions_past_its_end(opened):
+    last_three = MANDATORY[-3:]
+    library = opened(runtime_size="sizeof(tefl_runtime) - 3 * sizeof(void*)")
+    assert [what.split()[0] for what in whats(library)] == [f"tefl_runtime.{name}" for name in last_three]
+    assert all("is missing: the table's size is" in what for what in whats(library))
+
+
+@pytest.mark.parametrize("name", MANDATORY)
+def test_each_mandatory_function_is_missed(opened, name):
+    assert whats(opened(null=[name])) == [f"tefl_runtime.{name} is NULL"]
+
+
+def test_optional_functions_may_be_left_out(opened):
+    assert opened(null=OPTIONAL).defects == ()
+
+
+@pytest.mark.parametrize("half", ["host_malloc", "host_free"])
+def test_pinned_memory_is_given_and_taken_back_or_neither(opened, half):
+    assert whats(opened(null=[half])) == ["tefl_runtime has only one of host_malloc and host_free"]
+
+
+def test_a_launch_table_is_complete_or_absent(opened):
+    assert opened(launch="&launch").defects == ()
+    assert whats(opened(launch="&launch", null=["launch"])) == ["tefl_launch.launch is NULL"]
+
+
+@pytest.mark.parametrize("name", ["maca1", "Maca", "ma-ca", ""])
+def test_a_provider_calls_itself_by_letters_and_underscores(opened, name):
+    assert whats(opened(name=f'"{name}"')) == [f"tefl_provider.name is '{name}'"]
+
+
+def test_all_defects_come_at_once(opened):
+    library = opened(name="0", version="0", last_error="0", alias="7", runtime="0")
+    assert whats(library) == [
+        "tefl_provider.name is ''",
+        "tefl_provider.version is NULL",
+        "tefl_provider.last_error is NULL",
+        "tefl_provider.alias is 7, which is no tefl_alias",
+        "tefl_provider.runtime is NULL",
+    ]
+
+
+def test_opening_starts_no_runtime_and_claims_nothing(compile_library, python):
+    source = provider_source(null=["init"]).replace(
+        ".size = sizeof(tefl_runtime),", ".size = sizeof(tefl_runtime), .init = (void*)abort,"
+    )
+    library = compile_library("aborts", "#include <stdlib.h>\n" + source, "-w")
+    assert (
+        python(
+            f"""
+        import torch
+        from tefl.privateuse1.library import open_library
+        assert open_library({str(library)!r}).defects == ()
+        print(torch._C._get_privateuse1_backend_name())
+        """
+        )
+        == "privateuseone"
+    )
