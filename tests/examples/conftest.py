@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+import tefl
+
 ROOT = Path(__file__).resolve().parents[2]
-EXAMPLES = ROOT / "examples"
+PROVIDER = ROOT / "examples" / "maca_provider"
 
 RunPython = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -36,12 +39,19 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
 
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Let one test worker at a time through."""
+    with open(path, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # released when the file closes
+        yield
+
+
 @pytest.fixture(scope="session")
 def maca(shared_folder: Path) -> Path:
     """Install the example provider by pip into a folder of its own, once a test run; return the folder."""
     target = shared_folder / "maca-installed"
-    with open(shared_folder / "maca.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # released when the file closes
+    with locked(shared_folder / "maca.lock"):
         if not target.exists():
             _install(shared_folder / "maca-source", target)
     return target
@@ -49,12 +59,27 @@ def maca(shared_folder: Path) -> Path:
 
 def _install(source: Path, target: Path) -> None:
     # From a copy, because pip builds inside the source folder.
-    shutil.copytree(EXAMPLES / "maca_provider", source, ignore=shutil.ignore_patterns("build", "*.egg-info"))
+    shutil.copytree(PROVIDER, source, ignore=shutil.ignore_patterns("build", "*.egg-info"))
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps"]
     env = environment(TORCH_DEVICE_BACKEND_AUTOLOAD="0")
-    done = subprocess.run(
-        [*pip, "--target", str(target), str(source)], env=env, capture_output=True, text=True
-    )
+    _run([*pip, "--target", str(target), str(source)], env)
+
+
+@pytest.fixture(scope="session")
+def cmake_library(shared_folder: Path) -> Path:
+    """Build the example provider's library by CMake alone, once a test run; return its path."""
+    build = shared_folder / "maca-cmake"
+    beside_python = os.path.dirname(sys.executable)  # where pip puts cmake
+    cmake = shutil.which("cmake", path=os.pathsep.join([beside_python, os.environ["PATH"]]))
+    assert cmake, "cmake is not installed"
+    with locked(shared_folder / "maca-cmake.lock"):
+        _run([cmake, "-S", str(PROVIDER), "-B", str(build), f"-Dtefl_ROOT={tefl.get_cmake_dir()}"])
+        _run([cmake, "--build", str(build)])
+    return build / "libmaca.so"
+
+
+def _run(command: list[str], env: dict[str, str] | None = None) -> None:
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

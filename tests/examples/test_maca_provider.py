@@ -9,10 +9,6 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
-import tefl
-
 SOURCE = Path(__file__).resolve().parents[2] / "examples" / "maca_provider"
 
 RunPython = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -45,16 +41,6 @@ def test_an_autoload_hook_without_tefl_is_a_warning_and_torch_works(run_python: 
     done = run_python("-c", code)
     assert succeed(done) == "tensor([1.])\n"
     assert "RuntimeWarning: the device 'maca' is not available: ModuleNotFoundError" in done.stderr
-
-
-@pytest.fixture(scope="session")
-def cmake_library(shared_folder: Path) -> Path:
-    build = shared_folder / "maca-cmake"
-    configure = ["cmake", "-S", str(SOURCE), "-B", str(build), f"-Dtefl_ROOT={tefl.get_cmake_dir()}"]
-    for command in (configure, ["cmake", "--build", str(build)]):
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
-    return build / "libmaca.so"
 
 
 class ProviderTable(ctypes.Structure):
