@@ -11,12 +11,11 @@ get lost in it without a word.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.autograd.forward_ad import unpack_dual
+from torch.autograd.forward_ad import _set_fwd_grad_enabled, unpack_dual
 from torch.autograd.function import _SingleLevelFunction
 
 from tefl.dispatch.policy import current_token, use_token
@@ -145,9 +144,13 @@ def _record(node: type[_Node], keyset: torch.DispatchKeySet, values: Values) -> 
 
 
 def _forward(node: type[_Node], keyset: torch.DispatchKeySet, values: Values) -> Any:
-    """The op inside a node's forward, where torch has turned gradients off: right for this level of
-    transforms, but the outer levels, which come below, record for themselves."""
-    with torch.enable_grad() if _transformed() else nullcontext():
+    """The op inside a node's forward, where torch has turned gradients of both modes off.
+
+    That is right for this level of torch.func transforms; the outer ones, which come below, record their own.
+    """
+    if not _transformed():
+        return _below(node, keyset, values)
+    with torch.enable_grad(), _set_fwd_grad_enabled(True):
         return _below(node, keyset, values)
 
 
