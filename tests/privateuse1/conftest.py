@@ -72,3 +72,61 @@ def compile_library(tmp_path_factory: pytest.TempPathFactory) -> Compile:
         return library
 
     return compile_source
+
+
+class Site:
+    """A folder of installed packages: modules and their entry points, as pip would lay them out."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def install(self, distribution: str, modules: dict[str, str], **groups: dict[str, str]) -> None:
+        """Add a package; `groups` are entry points, with "_" for the "." of a group's name."""
+        for name, source in modules.items():
+            (self.folder / f"{name}.py").write_text(textwrap.dedent(source))
+        info = self.folder / f"{distribution}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n")
+        lines = []
+        for group, points in groups.items():
+            lines += [
+                f"[{group.replace('_', '.')}]",
+                *(f"{name} = {value}" for name, value in points.items()),
+            ]
+        (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
+
+    def install_tefl_hook(self) -> None:
+        """Add the hook that tefl's own distribution has, for a source tree that is not installed."""
+        self.install("tefl-hook", {}, torch_backends={"tefl": "_tefl_autoload:autoload"})
+
+    def install_provider(self, name: str, library: str, hook: bool = True, body: str = "") -> None:
+        """Add a vendor's package with a provider called `name`; `body` runs before the backend is made."""
+        module = f"{name}_provider"
+        source = f"""
+            def backend():
+                from tefl.privateuse1 import PrivateUse1Backend
+                {body or "pass"}
+                return PrivateUse1Backend(name={name!r}, provider={library!r})
+            """
+        hook_source = f"""
+            def autoload():
+                from _tefl_autoload import claim
+                claim({name!r})
+            """
+        groups = {"tefl_providers": {name: f"{module}:backend"}}
+        if hook:
+            groups["torch_backends"] = {name: f"_{module}_autoload:autoload"}
+        modules = {module: source, f"_{module}_autoload": hook_source}
+        self.install(f"{name}-provider", modules, **groups)
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """Return the environment of an interpreter that sees these packages and autoloads backends."""
+        path = os.pathsep.join([str(self.folder), str(ROOT), str(HERE)])
+        return {"PYTHONPATH": path, "TORCH_DEVICE_BACKEND_AUTOLOAD": "1", **more}
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    folder = tmp_path / "site"
+    folder.mkdir()
+    return Site(folder)

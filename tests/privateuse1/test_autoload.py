@@ -1,0 +1,253 @@
+"""`import torch` claims the device: who is chosen, what it costs, and that it never fails."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+from provider_source import provider_source
+
+ROOT = Path(__file__).parent.parent.parent
+SIM = str(ROOT / "tefl" / "lib" / "tefl_sim.so")
+
+SHOW = """
+import warnings
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    import torch
+    name = torch._C._get_privateuse1_backend_name()
+    print(name)
+for warning in caught:
+    if warning.category is RuntimeWarning:
+        print("RuntimeWarning", warning.message)
+"""
+
+
+@pytest.fixture
+def hooked(site):
+    site.install_tefl_hook()
+    return site
+
+
+# --------------------------------------------------------------------------------------------- who is chosen
+
+
+def test_with_nothing_set_import_torch_does_not_even_import_tefl(python, hooked):
+    code = SHOW + "import sys; print([m for m in sys.modules if m.split('.')[0] == 'tefl'])"
+    assert python(code, **hooked.environment()).splitlines() == ["privateuseone", "[]"]
+
+
+def test_a_provider_and_a_name_in_the_environment_are_enough(python, hooked):
+    code = "import torch; print(torch.ones(2, device='maca') * 3)"
+    environment = hooked.environment(TEFL_PROVIDER="sim", TEFL_DEVICE_NAME="maca")
+    assert python(code, **environment) == "tensor([3., 3.], device='maca:0')"
+
+
+def test_the_device_bears_the_providers_own_name_unless_told_otherwise(python, hooked):
+    assert python(SHOW, **hooked.environment(TEFL_PROVIDER="sim")) == "sim"
+
+
+def test_a_library_may_be_chosen_by_its_path(python, hooked, compile_library):
+    library = compile_library("by_path", provider_source(), "-w")
+    assert python(SHOW, **hooked.environment(TEFL_PROVIDER=str(library))) == "acme"
+
+
+def test_the_only_installed_provider_is_claimed_by_its_hook(python, site):
+    site.install_provider("maca", SIM)
+    code = "import torch; print(torch.ones(2, device='maca') * 3)"
+    assert python(code, **site.environment()) == "tensor([3., 3.], device='maca:0')"
+
+
+def test_none_is_claimed_where_none_is_wanted(python, site):
+    site.install_provider("maca", SIM)
+    assert python(SHOW, **site.environment(TEFL_PROVIDER="none")) == "privateuseone"
+
+
+def test_of_several_installed_none_is_claimed_and_one_warning_says_how_to_choose(python, hooked):
+    hooked.install_provider("maca", SIM)
+    hooked.install_provider("acme", SIM)
+    name, *warned = python(SHOW, **hooked.environment()).splitlines()
+    assert name == "privateuseone"
+    assert len(warned) == 1
+    for word in ("RuntimeWarning", "maca (maca-provider 1.0)", "acme (acme-provider 1.0)", "TEFL_PROVIDER"):
+        assert word in warned[0]
+
+
+@pytest.mark.parametrize("chosen", ["maca", "acme"])
+def test_of_several_installed_the_named_one_is_claimed(python, hooked, chosen):
+    hooked.install_provider("maca", SIM)
+    hooked.install_provider("acme", SIM)
+    assert python(SHOW, **hooked.environment(TEFL_PROVIDER=chosen)) == chosen
+
+
+def test_a_named_provider_goes_before_the_only_installed_one(python, site):
+    site.install_provider("acme", SIM)
+    assert python(SHOW, **site.environment(TEFL_PROVIDER="sim", TEFL_DEVICE_NAME="maca")) == "maca"
+
+
+def test_an_explicit_registration_after_an_autoloaded_claim_names_the_way_out(python, hooked):
+    out = python(
+        """
+        import torch
+        from tefl.privateuse1 import BackendError, PrivateUse1Backend, register_backend
+        try:
+            register_backend(PrivateUse1Backend(name="acme", provider="sim"))
+        except BackendError as error:
+            print(error)
+        """,
+        **hooked.environment(TEFL_PROVIDER="sim", TEFL_DEVICE_NAME="maca"),
+    )
+    assert "'maca'" in out
+    assert "by TEFL_PROVIDER=sim" in out
+    assert "TEFL_PROVIDER=none" in out
+
+
+def test_tefl_may_be_imported_first_and_claims_while_it_is_half_imported(python, hooked):
+    hooked.install_provider("acme", SIM)
+    code = "import tefl, torch; print(torch.ones(2, device='acme') * 3, tefl.privateuse1.backend_name())"
+    assert python(code, **hooked.environment(TEFL_PROVIDER="acme")) == (
+        "tensor([3., 3.], device='acme:0') acme"
+    )
+
+
+def test_a_spawned_process_claims_as_its_parent_did(python, hooked, tmp_path):
+    (tmp_path / "work.py").write_text(
+        "import torch, multiprocessing\n"
+        "def compute(): print(torch.ones(2, device='maca').sum().item(), flush=True)\n"
+        "if __name__ == '__main__':\n"
+        "    compute()\n"
+        "    child = multiprocessing.get_context('spawn').Process(target=compute)\n"
+        "    child.start(); child.join(); print(child.exitcode)\n"
+    )
+    out = python(
+        f"import runpy, sys; sys.path.insert(0, {str(tmp_path)!r}); sys.argv = ['work.py']\n"
+        f"import subprocess; print(subprocess.run([sys.executable, {str(tmp_path / 'work.py')!r}],"
+        " capture_output=True, text=True).stdout)",
+        **hooked.environment(TEFL_PROVIDER="sim", TEFL_DEVICE_NAME="maca"),
+    )
+    assert out.split() == ["2.0", "2.0", "0"]
+
+
+# ----------------------------------------------------------------------------------- import torch never fails
+
+
+def test_a_failed_provider_keeps_its_name_and_using_it_raises_the_defects(python, hooked, tmp_path):
+    library = tmp_path / "missing.so"
+    hooked.install_provider("maca", str(library))
+    out = python(
+        SHOW
+        + """
+torch.manual_seed(1)
+print(torch.maca.is_available(), torch.maca.device_count(), torch.device("maca:1"))
+x = torch.ones(2)
+for use in (lambda: torch.ones(2, device="maca"), lambda: x.to("maca"), lambda: x.maca(),
+            lambda: torch.maca.synchronize(), lambda: torch.autocast("maca")):
+    try:
+        use()
+    except Exception as error:
+        print(type(error).__name__, str(error).splitlines()[1].strip())
+from tefl.privateuse1 import is_registered, backend_name, parse_device_type, status
+print(is_registered(), backend_name(), parse_device_type("maca"), [d["what"] for d in status()["defects"]])
+""",
+        **hooked.environment(),
+    ).splitlines()
+    told = f"no provider library at '{library}'"
+    assert out[0] == "maca"
+    assert out[1] == f"RuntimeWarning the device 'maca' of provider {library} cannot be registered:"
+    assert out[2].startswith(f"  - {told} -> ")
+    assert out[3] == "False 0 maca:1"
+    assert out[4:9] == [f"BackendError - {told} -> check the path, or build the provider"] * 5
+    assert out[9] == f"False None privateuse1 [{told!r}]"
+
+
+def test_registering_after_a_failed_autoload_tells_the_whole_story(python, hooked, tmp_path):
+    out = python(
+        """
+        import warnings; warnings.simplefilter("ignore")
+        import torch
+        from tefl.privateuse1 import BackendError, PrivateUse1Backend, register_backend
+        try:
+            register_backend(PrivateUse1Backend(name="acme", provider="sim"))
+        except BackendError as error:
+            print([defect.what for defect in error.defects])
+        """,
+        **hooked.environment(TEFL_PROVIDER=str(tmp_path / "gone.so"), TEFL_DEVICE_NAME="maca"),
+    )
+    assert "no provider library" in out
+    assert "comes second" in out
+
+
+@pytest.mark.parametrize(
+    ("environment", "told"),
+    [
+        ({"TEFL_PROVIDER": "sin"}, "TEFL_PROVIDER='sin' names no provider"),
+        ({"TEFL_PROVIDER": "sin"}, "the nearest known name is 'sim'"),
+        ({"TEFL_PROVIDER": "/nowhere/lib.so"}, "no provider library at '/nowhere/lib.so'"),
+        ({"TEFL_PROVIDER": "sim", "TEFL_DEVICE_NAME": "maca1"}, "the device name 'maca1' does not match"),
+        (
+            {"TEFL_PROVIDER": "sim", "TEFL_DEVICE_NAME": "meta"},
+            "'meta' is taken by torch: it is a device type",
+        ),
+    ],
+)
+def test_a_choice_that_cannot_be_met_is_a_warning_and_a_line_of_the_status(python, hooked, environment, told):
+    out = python(
+        SHOW
+        + """
+from tefl.privateuse1 import status
+print("STATUS", [f"{d['what']} {d['remedy']}" for d in status()["defects"]], status()["registered"])
+""",
+        **hooked.environment(**environment),
+    )
+    before, _, after = out.partition("STATUS")
+    assert before.startswith("privateuseone\nRuntimeWarning")
+    assert told in before
+    assert told.replace("'", "") in after.replace("'", "").replace('"', "").replace("\\", "")
+    assert after.endswith("False")
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("raise OSError('driver is missing')", "OSError: driver is missing"),
+        ("import not_installed_at_all", "ModuleNotFoundError: No module named 'not_installed_at_all'"),
+        ("return 'no backend'", "TypeError: maca_provider:backend is neither a PrivateUse1Backend nor"),
+    ],
+)
+def test_an_entry_point_that_fails_is_a_warning(python, site, body, told):
+    site.install_provider("maca", SIM, body=body)
+    out = python(SHOW, **site.environment())
+    assert out.startswith("privateuseone\nRuntimeWarning")
+    assert "the provider 'maca' of maca-provider 1.0 cannot be loaded" in out
+    assert told in out
+
+
+def test_an_error_of_tefls_own_is_a_warning_too(python, hooked):
+    (hooked.folder / "tefl").mkdir()
+    (hooked.folder / "tefl" / "__init__.py").write_text("raise ImportError('tefl is damaged')")
+    out = python(SHOW, **hooked.environment(TEFL_PROVIDER="sim"))
+    assert out.startswith("privateuseone\nRuntimeWarning")
+    assert "ImportError: tefl is damaged" in out
+
+
+# -------------------------------------------------------------------------------------------------- the cost
+
+
+def test_the_hook_imports_only_os_until_it_must_and_is_what_the_package_declares():
+    tree = ast.parse((ROOT / "_tefl_autoload.py").read_text())
+    imported = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    assert [ast.unparse(node) for node in imported] == ["import os"]
+    assert 'tefl = "_tefl_autoload:autoload"' in (ROOT / "pyproject.toml").read_text()
+
+
+@pytest.mark.parametrize("environment", [{}, {"TEFL_PROVIDER": "sim"}])
+def test_autoload_costs_less_than_30_ms(python, environment):
+    code = """
+        import time, torch
+        from _tefl_autoload import autoload
+        start = time.perf_counter()
+        autoload()
+        print((time.perf_counter() - start) * 1e3)
+        """
+    assert min(float(python(code, **environment)) for _ in range(5)) < 30
