@@ -2,9 +2,11 @@
 // explicit call, so that a process that only launches kernels leaves the PrivateUse1 slot to others.
 #include <torch/extension.h>
 
+#include "device/python.h"
 #include "launch/python.h"
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.doc() = "Native parts of tefl.";
+  tefl::device::bind(m);
   tefl::launch::bind(m);
 }

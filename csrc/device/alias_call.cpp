@@ -1,0 +1,198 @@
+#include "device/alias_call.h"
+
+#include <c10/util/Exception.h>
+
+#include "device/alias_storage.h"
+#include "device/alias_target.h"
+#include "device/allocator.h"
+#include "device/current_device.h"
+#include "device/generator.h"
+#include "device/provider.h"
+
+namespace tefl::device {
+namespace {
+
+// Where a resizing kernel left `original` behind, its memory and shape follow `alias`.
+void adopt_resize(const at::Tensor& alias, const at::Tensor& original) {
+  c10::StorageImpl* from = alias.storage().unsafeGetStorageImpl();
+  c10::StorageImpl* to = original.storage().unsafeGetStorageImpl();
+  if (from->data() != to->data() || from->nbytes() != to->nbytes()) {
+    c10::DataPtr moved = from->set_data_ptr(c10::DataPtr(from->mutable_data(), alias.device()));
+    moved.unsafe_set_device(original.device());
+    to->set_data_ptr_noswap(std::move(moved));
+    to->set_nbytes(from->nbytes());
+  }
+  if (!alias.sizes().equals(original.sizes()) || !alias.strides().equals(original.strides()) ||
+      alias.storage_offset() != original.storage_offset()) {
+    original.unsafeGetTensorImpl()->set_sizes_and_strides(alias.sizes(), alias.strides(),
+                                                          alias.storage_offset());
+  }
+}
+
+}  // namespace
+
+int64_t AddressIndex::find(const void* address) const {
+  if (addresses_.size() > kWalk) {
+    const auto found = table_.find(address);
+    return found == table_.end() ? -1 : found->second;
+  }
+  for (size_t i = 0; i < addresses_.size(); ++i) {
+    if (addresses_[i] == address) return static_cast<int64_t>(i);
+  }
+  return -1;
+}
+
+void AddressIndex::add(const void* address) {
+  addresses_.push_back(address);
+  const size_t count = addresses_.size();
+  if (count <= kWalk) return;
+  for (size_t i = count == kWalk + 1 ? 0 : count - 1; i < count; ++i) {
+    table_.emplace(addresses_[i], static_cast<int64_t>(i));
+  }
+}
+
+// ----------------------------------------------------------------------------------------- arguments in --
+
+void AliasCall::enter(torch::jit::Stack& stack) {
+  c10::IValue* arguments = stack.data() + stack.size() - plan_.arguments;
+  for (size_t i = 0; i < plan_.arguments; ++i) to_alias(arguments[i], i);
+  if (has_operand_ && stranger_) throw_device_mismatch();
+  if (index_ < 0) index_ = current_device();
+  if (plan_.generators != 0) fill_generators(arguments);
+}
+
+void AliasCall::to_alias(c10::IValue& value, size_t argument) {
+  if (value.isTensor()) {
+    at::Tensor& tensor = value.toTensor();
+    if (tensor.defined()) value = alias_of(tensor, argument);
+  } else if (value.isTensorList()) {
+    auto tensors = value.toTensorVector();
+    for (auto& tensor : tensors) tensor = tensor.defined() ? alias_of(tensor, argument) : tensor;
+    value = std::move(tensors);
+  } else if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> aliases;
+    for (std::optional<at::Tensor> tensor : value.toOptionalTensorList()) {
+      if (tensor && tensor->defined()) tensor = alias_of(*tensor, argument);
+      aliases.push_back(std::move(tensor));
+    }
+    value = std::move(aliases);
+  } else if (value.isDevice() && value.toDevice().type() == kType) {
+    index_ = resolve_index(value.toDevice().index());
+    value = alias_target().device(index_);
+  } else if (value.isGenerator() && value.toGenerator().device().type() == kType) {
+    value = inner_generator(value.toGenerator());
+  }
+}
+
+at::Tensor AliasCall::alias_of(const at::Tensor& tensor, size_t argument) {
+  if (!is_ours(tensor, argument)) return tensor;
+  const bool written = plan_.writes(argument);
+  const int64_t known = originals_.find(tensor.unsafeGetTensorImpl());
+  if (known < 0) return new_alias(tensor, written);
+  twins_[known].written |= written;
+  return twins_[known].alias;
+}
+
+// Whether `tensor` is on our device. Notes what device the call is for, and an operand that is elsewhere and
+// may not be. On the host may be, as for CUDA: read-only tensors without dimensions, and indices.
+bool AliasCall::is_ours(const at::Tensor& tensor, size_t argument) {
+  const c10::Device device = tensor.device();
+  if (device.type() == kType && (!has_operand_ || device.index() == index_)) {
+    index_ = device.index();
+    has_operand_ = true;
+    return true;
+  }
+  const bool scalar = tensor.dim() == 0 && !plan_.writes(argument);
+  const bool allowed = device.is_cpu() && (scalar || plan_.takes_host_indices(argument));
+  if (!allowed && !stranger_) {
+    stranger_ = device;
+    stranger_argument_ = argument;
+  }
+  return false;
+}
+
+void AliasCall::throw_device_mismatch() const {
+  const auto& argument = op_.schema().arguments()[stranger_argument_];
+  TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ",
+              device_at(index_), " and ", *stranger_, "! (when checking argument '", argument.name(), "' of ",
+              op_.operator_name(), ")");
+}
+
+at::Tensor AliasCall::new_alias(const at::Tensor& tensor, bool written) {
+  TORCH_CHECK_NOT_IMPLEMENTED(tensor.has_storage(), device_name(), ": ", op_.operator_name(),
+                              " got a tensor of layout ", tensor.layout(), "; only strided ones are supported");
+  auto alias = tensor_over(shared_alias(tensor.storage()), tensor, alias_target().key);
+  originals_.add(tensor.unsafeGetTensorImpl());
+  aliases_.add(alias.unsafeGetTensorImpl());
+  twins_.push_back({alias, tensor, written});
+  return alias;
+}
+
+c10::Storage AliasCall::shared_alias(const c10::Storage& storage) {
+  const int64_t known = original_storages_.find(storage.unsafeGetStorageImpl());
+  if (known >= 0) return storages_[known].alias;
+  auto alias = alias_storage(storage, alias_target().device(index_));
+  original_storages_.add(storage.unsafeGetStorageImpl());
+  alias_storages_.add(alias.unsafeGetStorageImpl());
+  storages_.push_back({alias, storage});
+  return alias;
+}
+
+// An absent generator means the device's default one, not the alias device's.
+void AliasCall::fill_generators(c10::IValue* arguments) const {
+  for (size_t i = 0; i < plan_.arguments; ++i) {
+    if (plan_.may_default_generator(i) && arguments[i].isNone()) {
+      arguments[i] = inner_generator(default_generator(index_));
+    }
+  }
+}
+
+// ------------------------------------------------------------------------------------------- results out --
+
+void AliasCall::leave(torch::jit::Stack& stack) {
+  if (plan_.mutates()) {
+    for (const Twin& twin : twins_) {
+      if (twin.written) adopt_resize(twin.alias, twin.original);
+    }
+  }
+  for (size_t i = stack.size() - plan_.returns; i < stack.size(); ++i) to_device(stack[i]);
+}
+
+void AliasCall::to_device(c10::IValue& value) {
+  if (value.isTensor()) {
+    value = original_of(std::move(value).toTensor());
+  } else if (value.isTensorList()) {
+    auto results = std::move(value).toTensorList();
+    for (size_t i = 0; i < results.size(); ++i) results.set(i, original_of(results.extract(i)));
+    value = std::move(results);
+  }
+}
+
+at::Tensor AliasCall::original_of(at::Tensor result) {
+  if (!result.defined() || result.device().type() != alias_target().type) return result;
+  const int64_t known = aliases_.find(result.unsafeGetTensorImpl());
+  return known >= 0 ? twins_[known].original : relabel(std::move(result));
+}
+
+at::Tensor AliasCall::relabel(at::Tensor result) {
+  TORCH_CHECK_NOT_IMPLEMENTED(result.has_storage(), device_name(), ": ", op_.operator_name(),
+                              " returns a tensor of layout ", result.layout(),
+                              "; only strided ones are supported");
+  c10::Storage storage = result.storage();
+  c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
+  const int64_t known = alias_storages_.find(impl);
+  if (known >= 0) return tensor_over(storages_[known].original, result, c10::DispatchKey::PrivateUse1);
+  // Nobody else holds it (the tensor and this function do): its memory changes hands instead of being wrapped.
+  if (result.use_count() == 1 && storage.use_count() == 2) {
+    impl->_mutable_data_ptr_no_checks().unsafe_set_device(device_at(index_));
+    impl->set_allocator(&allocator());
+    return tensor_over(std::move(storage), result, c10::DispatchKey::PrivateUse1);
+  }
+  auto wrapped = alias_storage(storage, device_at(index_));
+  original_storages_.add(wrapped.unsafeGetStorageImpl());
+  alias_storages_.add(impl);
+  storages_.push_back({storage, wrapped});
+  return tensor_over(std::move(wrapped), result, c10::DispatchKey::PrivateUse1);
+}
+
+}  // namespace tefl::device

@@ -1,0 +1,79 @@
+// One call through the alias kernel: the device's values go in as the alias device's, and results come back.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <c10/util/SmallVector.h>
+
+#include <optional>
+#include <unordered_map>
+
+#include "device/alias_plan.h"
+
+namespace tefl::device {
+
+/// Finds an entry by address: a walk where there are few, a hash table where there are many (foreach, cat).
+class AddressIndex {
+ public:
+  /// The number `address` was added under, or -1.
+  int64_t find(const void* address) const;
+  void add(const void* address);
+
+ private:
+  static constexpr size_t kWalk = 16;
+  c10::SmallVector<const void*, 8> addresses_;
+  std::unordered_map<const void*, int64_t> table_;
+};
+
+/// Tensors that share a Storage get aliases that share one, so that the alias device's kernels see overlaps;
+/// a tensor passed twice is one alias, so that they see in-place use. Throws where operands are on several
+/// devices: the alias device's own checks can no longer tell.
+class AliasCall {
+ public:
+  AliasCall(const AliasPlan& plan, const c10::OperatorHandle& op) : plan_(plan), op_(op) {}
+
+  /// Replaces the arguments on top of `stack`, and decides which device the call is for.
+  void enter(torch::jit::Stack& stack);
+  /// Replaces the results on top of `stack`, and brings resized arguments up to date.
+  void leave(torch::jit::Stack& stack);
+
+  /// The device's index; after enter().
+  c10::DeviceIndex index() const { return index_; }
+
+ private:
+  struct Twin {
+    at::Tensor alias, original;
+    bool written;
+  };
+  struct StorageTwin {
+    c10::Storage alias, original;
+  };
+
+  void to_alias(c10::IValue& value, size_t argument);
+  at::Tensor alias_of(const at::Tensor& tensor, size_t argument);
+  bool is_ours(const at::Tensor& tensor, size_t argument);
+  at::Tensor new_alias(const at::Tensor& tensor, bool written);
+  c10::Storage shared_alias(const c10::Storage& storage);
+  void choose_device();
+  void fill_generators(c10::IValue* arguments) const;
+  [[noreturn]] void throw_device_mismatch() const;
+
+  void to_device(c10::IValue& value);
+  at::Tensor original_of(at::Tensor result);
+  at::Tensor relabel(at::Tensor result);
+
+  const AliasPlan& plan_;
+  const c10::OperatorHandle& op_;
+  c10::DeviceIndex index_ = -1;
+  bool has_operand_ = false;             // some tensor is on our device
+  std::optional<c10::Device> stranger_;  // where the first operand is that may not stay where it is
+  size_t stranger_argument_ = 0;
+
+  c10::SmallVector<Twin, 4> twins_;
+  AddressIndex originals_, aliases_;
+  c10::SmallVector<StorageTwin, 4> storages_;
+  AddressIndex original_storages_, alias_storages_;
+};
+
+}  // namespace tefl::device

@@ -1,0 +1,57 @@
+#include "device/alias_kernel.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/Exception.h>
+
+#include "device/alias_call.h"
+#include "device/alias_target.h"
+#include "device/current_device.h"
+#include "device/host_redirect.h"
+#include "device/provider.h"
+#include "device/streams.h"
+
+namespace tefl::device {
+namespace {
+
+// Gradients are the outer call's business, and so is autocast: with these in, the alias device's would apply.
+const c10::DispatchKeySet kExcluded =
+    c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
+
+void call_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack, c10::DeviceIndex index) {
+  wait_for_current_stream(index);  // the kernel runs now, on this thread, not in stream order
+  RedirectHostMemory redirect(index);
+  op.callBoxed(stack);
+}
+
+void call_aliased(const AliasPlan& plan, const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  ensure_initialized();
+  AliasCall call(plan, op);
+  call.enter(*stack);
+  {
+    c10::impl::ExcludeDispatchKeyGuard exclude(kExcluded);
+    if (alias_target().type == c10::kCPU) {
+      call_on_host(op, stack, call.index());
+    } else {
+      op.callBoxed(stack);
+    }
+  }
+  call.leave(*stack);
+}
+
+}  // namespace
+
+void AliasKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  call_aliased(plan_, op, stack);
+}
+
+void alias_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  TORCH_CHECK_NOT_IMPLEMENTED(op.hasKernelForDispatchKey(alias_target().key), op.operator_name(),
+                              " has no kernel for ", device_name(), ", nor for ",
+                              c10::DeviceTypeName(alias_target().type, true), ", on which ", device_name(),
+                              "'s memory can be computed. Move its operands with .cpu(), or register a "
+                              "kernel with torch.library under PrivateUse1");
+  call_aliased(AliasPlan(op.schema()), op, stack);
+}
+
+}  // namespace tefl::device

@@ -1,0 +1,87 @@
+#include "device/alias_storage.h"
+
+#include <c10/util/Exception.h>
+
+#include "device/alias_target.h"
+#include "device/allocator.h"
+#include "device/current_device.h"
+#include "device/provider.h"
+#include "device/streams.h"
+
+namespace tefl::device {
+namespace {
+
+// The deleter of every alias: its context is the source Storage, of which it holds one reference.
+void drop_source(void* source) {
+  c10::raw::intrusive_ptr::decref(static_cast<c10::intrusive_ptr_target*>(source));
+}
+
+c10::DispatchKey key_of(c10::DeviceType type) {
+  return type == kType ? c10::DispatchKey::PrivateUse1 : alias_target().key;
+}
+
+// The device in whose memory `tensor`, of the alias device, lies.
+c10::DeviceIndex owner_of(const at::Tensor& tensor) {
+  if (alias_target().type != c10::kCPU) return tensor.device().index();
+  const auto block = find_block(tensor.storage().data());
+  TORCH_CHECK(block, "from_alias() got a tensor in ordinary host memory, not in memory of ", device_name(),
+              "; copy it with .to(\"", device_name(), "\")");
+  return block->device;
+}
+
+}  // namespace
+
+c10::Storage alias_storage(const c10::Storage& source, c10::Device device) {
+  c10::StorageImpl* impl = source.unsafeGetStorageImpl();
+  void* data = impl->mutable_data();  // a copy-on-write storage makes its own copy here
+  c10::raw::intrusive_ptr::incref(impl);
+  c10::DataPtr pointer(data, static_cast<c10::intrusive_ptr_target*>(impl), &drop_source, device);
+  return {c10::Storage::use_byte_size_t(), impl->nbytes(), std::move(pointer),
+          c10::GetAllocator(device.type()), impl->resizable()};
+}
+
+c10::Storage source_of(const c10::Storage& alias) {
+  const auto& pointer = alias.data_ptr();
+  if (pointer.get_deleter() != &drop_source) return {};
+  auto* target = static_cast<c10::intrusive_ptr_target*>(pointer.get_context());
+  return c10::Storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(
+      static_cast<c10::StorageImpl*>(target)));
+}
+
+at::Tensor tensor_over(c10::Storage storage, const at::Tensor& like, c10::DispatchKey key) {
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key),
+                                                         like.dtype());
+  c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  const c10::TensorImpl* source = like.unsafeGetTensorImpl();
+  impl->set_sizes_and_strides(source->sizes(), source->strides(), source->storage_offset());
+  if (source->is_conj()) impl->_set_conj(true);
+  if (source->is_neg()) impl->_set_neg(true);
+  if (source->is_wrapped_number()) impl->set_wrapped_number(true);
+  return tensor;
+}
+
+at::Tensor as_alias(const at::Tensor& tensor) {
+  TORCH_CHECK(tensor.device().type() == kType && tensor.has_storage(), "as_alias() takes a strided tensor on ",
+              device_name(), ", got ", tensor.layout(), " on ", tensor.device());
+  ensure_initialized();
+  const auto index = tensor.device().index();
+  if (alias_target().type == c10::kCPU) wait_for_current_stream(index);
+  const auto device = alias_target().device(index);
+  return tensor_over(alias_storage(tensor.storage(), device), tensor, key_of(device.type()));
+}
+
+at::Tensor from_alias(const at::Tensor& tensor, c10::DeviceIndex index) {
+  TORCH_CHECK(tensor.device().type() == alias_target().type && tensor.has_storage(),
+              "from_alias() takes a strided tensor on ", c10::DeviceTypeName(alias_target().type, true),
+              ", the alias device of ", device_name(), "; got ", tensor.layout(), " on ", tensor.device());
+  auto storage = source_of(tensor.storage());
+  if (!storage || storage.device_type() != kType) {
+    storage = alias_storage(tensor.storage(), device_at(owner_of(tensor)));
+  }
+  const auto owner = storage.device().index();
+  TORCH_CHECK(index < 0 || index == owner, "from_alias(index=", static_cast<int>(index),
+              ") got a tensor in memory of ", storage.device());
+  return tensor_over(std::move(storage), tensor, key_of(kType));
+}
+
+}  // namespace tefl::device

@@ -1,0 +1,27 @@
+// Zero-copy twins: one memory, seen as the device's and as the alias device's.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace tefl::device {
+
+/// A Storage labelled `device` over the memory of `source`, which it keeps alive.
+c10::Storage alias_storage(const c10::Storage& source, c10::Device device);
+
+/// The Storage that alias_storage() was given to make `alias`, or an undefined one if it made it not.
+c10::Storage source_of(const c10::Storage& alias);
+
+/// A new tensor over `storage` with dispatch key `key` and everything else as `like` has it: dtype, sizes,
+/// strides, offset, conjugate and negative bits, whether it came from a Python number. No gradient.
+at::Tensor tensor_over(c10::Storage storage, const at::Tensor& like, c10::DispatchKey key);
+
+/// The alias device's tensor over the memory of `tensor`, which is on our device, after the work of the
+/// current stream that might still write it. Writes are seen on both sides. Detached.
+at::Tensor as_alias(const at::Tensor& tensor);
+
+/// Our device's tensor over the memory of `tensor`, which is on the alias device: one that as_alias() or a view
+/// of its result made, or any tensor in memory of our device. A non-negative `index` says which device is meant,
+/// and must be the right one. Detached.
+at::Tensor from_alias(const at::Tensor& tensor, c10::DeviceIndex index = -1);
+
+}  // namespace tefl::device

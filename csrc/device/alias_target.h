@@ -1,0 +1,26 @@
+// The alias device: where PyTorch's operators compute on the device's memory.
+#pragma once
+
+#include <c10/core/Device.h>
+#include <c10/core/DispatchKey.h>
+
+#include "tefl_provider.h"
+
+namespace tefl::device {
+
+/// The alias device's type and dispatch key.
+struct AliasTarget {
+  c10::DeviceType type;
+  c10::DispatchKey key;
+
+  /// The alias device of device `index`: the host, or the GPU of the same number.
+  c10::Device device(c10::DeviceIndex index) const {
+    return type == c10::kCPU ? c10::Device(type) : c10::Device(type, index);
+  }
+};
+
+/// What the claimed provider's table says. Only after set_alias_target().
+const AliasTarget& alias_target() noexcept;
+void set_alias_target(tefl_alias alias);
+
+}  // namespace tefl::device

@@ -1,0 +1,34 @@
+// Device memory: PyTorch's allocator over the provider's malloc and free, with statistics.
+#pragma once
+
+#include <c10/core/CachingDeviceAllocator.h>
+
+#include <optional>
+
+namespace tefl::device {
+
+/// The device's allocator, as PyTorch sees it. Allocates on the calling thread's current device.
+c10::DeviceAllocator& allocator();
+
+/// Makes it PyTorch's allocator of the device. Cannot be undone: storages keep the pointer.
+void install_allocator();
+
+/// `bytes` of memory on device `index`, null for 0. Starts the runtime. Out of memory is
+/// torch.OutOfMemoryError, with what was asked, what is free and what there is.
+void* allocate_block(size_t bytes, c10::DeviceIndex index);
+
+/// Gives back what allocate_block returned; null is allowed. The deleter of every storage of the device, told
+/// by its address: memory with another deleter is not the device's.
+void free_block(void* pointer) noexcept;
+
+/// An allocation: where it begins, its size in bytes, its device.
+struct Block {
+  void* begin;
+  size_t bytes;
+  c10::DeviceIndex device;
+};
+
+/// The live allocation that `pointer` lies in.
+std::optional<Block> find_block(const void* pointer);
+
+}  // namespace tefl::device

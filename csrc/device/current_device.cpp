@@ -1,0 +1,61 @@
+#include "device/current_device.h"
+
+#include <c10/util/Exception.h>
+
+#include <atomic>
+
+#include "device/provider.h"
+
+namespace tefl::device {
+namespace {
+
+thread_local c10::DeviceIndex current = 0;
+std::atomic<c10::DeviceIndex> known_count{-1};
+
+// The vendor's own notion of a current device follows ours, but never starts the runtime.
+tefl_status tell_provider(c10::DeviceIndex index) noexcept {
+  auto* set = runtime().set_current_device;
+  return set != nullptr && is_initialized() ? set(index) : TEFL_OK;
+}
+
+void check_index(c10::DeviceIndex index) {
+  TORCH_CHECK(index < device_count(), device_name(), ":", static_cast<int>(index),
+              " does not exist: this process sees ", static_cast<int>(device_count()), " ", device_name(),
+              " device(s), numbered from 0");
+}
+
+}  // namespace
+
+c10::DeviceIndex device_count() noexcept {
+  c10::DeviceIndex count = known_count.load(std::memory_order_relaxed);
+  if (count >= 0) return count;
+  int32_t found = 0;
+  if (!is_active() || runtime().device_count(&found) != TEFL_OK) return 0;
+  known_count = static_cast<c10::DeviceIndex>(found);
+  return static_cast<c10::DeviceIndex>(found);
+}
+
+c10::DeviceIndex current_device() noexcept { return current; }
+
+c10::DeviceIndex exchange_device(c10::DeviceIndex index) {
+  const c10::DeviceIndex before = current;
+  if (index < 0 || index == before) return before;
+  check_index(index);
+  check(tell_provider(index), "set_current_device");
+  current = index;
+  return before;
+}
+
+void set_device_unchecked(c10::DeviceIndex index) noexcept {
+  if (index < 0 || index == current) return;
+  tell_provider(index);
+  current = index;
+}
+
+c10::DeviceIndex resolve_index(c10::DeviceIndex index) {
+  if (index < 0) return current;
+  check_index(index);
+  return index;
+}
+
+}  // namespace tefl::device

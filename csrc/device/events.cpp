@@ -1,0 +1,72 @@
+#include "device/events.h"
+
+#include <c10/util/Exception.h>
+
+#include "device/current_device.h"
+#include "device/lifetime.h"
+#include "device/provider.h"
+#include "device/streams.h"
+
+namespace tefl::device {
+namespace {
+
+tefl_event native(void* event) { return static_cast<tefl_event>(event); }
+
+// For the calls that answer with TEFL_OK or TEFL_NOT_READY.
+bool is_done(tefl_status status, const char* function) {
+  if (status == TEFL_NOT_READY) return false;
+  check(status, function);
+  return true;
+}
+
+}  // namespace
+
+void record_event(void** event, c10::Stream stream, bool timing) {
+  const auto native_target = native_stream(stream);
+  if (*event == nullptr) {
+    tefl_event created = nullptr;
+    check(runtime().event_create(stream.device_index(), timing, &created), "event_create");
+    *event = created;
+  }
+  check(runtime().event_record(native(*event), native_target), "event_record");
+}
+
+void block_stream(void* event, c10::Stream stream) {
+  if (event == nullptr) return;
+  check(runtime().stream_wait_event(native_stream(stream), native(event)), "stream_wait_event");
+}
+
+bool query_event(void* event) {
+  if (event == nullptr) return true;
+  ensure_initialized();
+  return is_done(runtime().event_query(native(event)), "event_query");
+}
+
+void synchronize_event(void* event) {
+  if (event == nullptr) return;
+  ensure_initialized();
+  check(runtime().event_synchronize(native(event)), "event_synchronize");
+}
+
+double elapsed_ms(void* start, void* end) {
+  TORCH_CHECK(start != nullptr && end != nullptr, device_name(),
+              ": both events must be recorded before the time between them can be asked");
+  ensure_initialized();
+  double milliseconds = 0;
+  check(runtime().event_elapsed_ms(native(start), native(end), &milliseconds), "event_elapsed_ms");
+  return milliseconds;
+}
+
+void destroy_event(void* event) noexcept {
+  if (event != nullptr && may_release()) runtime().event_destroy(native(event));
+}
+
+void order_streams(c10::Stream earlier, c10::Stream later) {
+  if (earlier == later) return;
+  void* event = nullptr;
+  record_event(&event, earlier, /*timing=*/false);
+  block_stream(event, later);
+  destroy_event(event);
+}
+
+}  // namespace tefl::device

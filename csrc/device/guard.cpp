@@ -1,0 +1,83 @@
+#include "device/guard.h"
+
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include "device/allocator.h"
+#include "device/current_device.h"
+#include "device/events.h"
+#include "device/provider.h"
+#include "device/streams.h"
+
+namespace tefl::device {
+namespace {
+
+class Guard final : public c10::impl::DeviceGuardImplInterface {
+ public:
+  c10::DeviceType type() const override { return kType; }
+
+  c10::Device exchangeDevice(c10::Device device) const override {
+    return device_at(exchange_device(device.index()));
+  }
+  c10::Device getDevice() const override { return device_at(current_device()); }
+  void setDevice(c10::Device device) const override { exchange_device(device.index()); }
+  void uncheckedSetDevice(c10::Device device) const noexcept override {
+    set_device_unchecked(device.index());
+  }
+  c10::DeviceIndex deviceCount() const noexcept override { return device_count(); }
+  void synchronizeDevice(const c10::DeviceIndex index) const override {
+    ensure_initialized();
+    check(runtime().device_synchronize(resolve_index(index)), "device_synchronize");
+  }
+
+  c10::Stream getStream(c10::Device device) const override {
+    return current_stream(resolve_index(device.index()));
+  }
+  c10::Stream getDefaultStream(c10::Device device) const override {
+    return c10::Stream(c10::Stream::DEFAULT, device_at(resolve_index(device.index())));
+  }
+  c10::Stream getStreamFromGlobalPool(c10::Device device, bool urgent) const override {
+    const auto index = resolve_index(device.index());
+    return urgent ? new_urgent_stream(index) : new_stream(index, 0);
+  }
+  c10::Stream getNewStream(c10::Device device, int priority) const override {
+    return new_stream(resolve_index(device.index()), priority);
+  }
+  c10::Stream exchangeStream(c10::Stream stream) const override { return exchange_stream(stream); }
+  bool queryStream(const c10::Stream& stream) const override {
+    const auto status = runtime().stream_query(native_stream(stream));
+    if (status == TEFL_NOT_READY) return false;
+    check(status, "stream_query");
+    return true;
+  }
+  void synchronizeStream(const c10::Stream& stream) const override {
+    check(runtime().stream_synchronize(native_stream(stream)), "stream_synchronize");
+  }
+  void* getStreamNativeHandle(const c10::Stream stream) const override { return native_stream(stream); }
+
+  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex index,
+              const c10::EventFlag flag) const override {
+    TORCH_CHECK(index < 0 || index == stream.device_index(), "an event of ", device_name(), ":",
+                static_cast<int>(index), " cannot be recorded in a stream of ", stream.device());
+    record_event(event, stream, flag == c10::EventFlag::BACKEND_DEFAULT);
+  }
+  void block(void* event, const c10::Stream& stream) const override { block_stream(event, stream); }
+  bool queryEvent(void* event) const override { return query_event(event); }
+  void synchronizeEvent(void* event) const override { synchronize_event(event); }
+  double elapsedTime(void* start, void* end, const c10::DeviceIndex) const override {
+    return elapsed_ms(start, end);
+  }
+  void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override { destroy_event(event); }
+
+  void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
+    allocator().recordStream(data, stream);
+  }
+};
+
+}  // namespace
+
+void install_guard() {
+  static auto* guard = new Guard;  // never destroyed: PyTorch uses it until the very end
+  c10::impl::DeviceGuardImplRegistrar registrar(kType, guard);
+}
+
+}  // namespace tefl::device

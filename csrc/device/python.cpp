@@ -1,0 +1,152 @@
+#include "device/python.h"
+
+#include <pybind11/stl.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/Generator.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/device_lazy_init.h>
+
+#include "device/alias_storage.h"
+#include "device/current_device.h"
+#include "device/generator.h"
+#include "device/lifetime.h"
+#include "device/provider.h"
+#include "device/register.h"
+#include "device/streams.h"
+
+namespace tefl::device {
+namespace {
+
+namespace py = pybind11;
+
+constexpr char kHandle[] = "tefl_provider";  // what a provider's capsule is called
+
+using Defects = std::vector<std::pair<std::string, std::string>>;
+
+Defects as_pairs(const std::vector<Defect>& defects) {
+  Defects pairs;
+  for (const Defect& defect : defects) pairs.emplace_back(defect.what, defect.remedy);
+  return pairs;
+}
+
+const tefl_provider& provider_in(const py::capsule& handle) {
+  if (std::string(handle.name()) != kHandle) throw py::type_error("a handle of load_provider() is wanted");
+  return *handle.get_pointer<const tefl_provider>();
+}
+
+py::tuple open_provider(const std::string& path) {
+  const LoadResult result = load_provider(path);
+  py::object handle = py::none();
+  if (result.table != nullptr) handle = py::capsule(result.table, kHandle);
+  return py::make_tuple(handle, as_pairs(result.defects));
+}
+
+py::dict provider_info(const py::capsule& handle) {
+  static constexpr const char* kAliases[] = {"none", "cpu", "cuda"};  // in the order of tefl_alias
+  const tefl_provider& provider = provider_in(handle);
+  py::dict info;
+  info["name"] = provider.name;
+  info["version"] = provider.version;
+  info["abi"] = std::to_string(provider.abi_major) + "." + std::to_string(provider.abi_minor);
+  info["alias"] = kAliases[provider.alias];
+  info["launch"] = provider.launch != nullptr;
+  return info;
+}
+
+int claim_from_python(const py::capsule& handle, const std::string& name) {
+  const int count = claim(&provider_in(handle), name);
+  torch::utils::register_fork_handler_for_device_init(kType);
+  py::module_::import("atexit").attr("register")(py::cpp_function(&process_is_ending));
+  return count;
+}
+
+py::dict device_properties(c10::DeviceIndex index) {
+  ensure_initialized();
+  tefl_device_properties facts{};
+  facts.size = sizeof(facts);
+  check(runtime().device_properties(resolve_index(index), &facts), "device_properties");
+  py::dict properties;
+  properties["name"] = std::string(facts.name, strnlen(facts.name, sizeof(facts.name)));
+  properties["total_memory"] = facts.total_memory;
+  properties["arch_major"] = facts.arch_major;
+  properties["arch_minor"] = facts.arch_minor;
+  properties["multiprocessor_count"] = facts.multiprocessor_count;
+  return properties;
+}
+
+void synchronize(c10::DeviceIndex index) {
+  ensure_initialized();
+  check(runtime().device_synchronize(resolve_index(index)), "device_synchronize");
+}
+
+uintptr_t raw_stream(c10::DeviceIndex index) {
+  return reinterpret_cast<uintptr_t>(native_stream(current_stream(resolve_index(index))));
+}
+
+py::object generator_object(c10::DeviceIndex index) {
+  return py::reinterpret_steal<py::object>(THPGenerator_Wrap(default_generator(index)));
+}
+
+const at::Tensor& unwrap(py::handle object) {
+  if (!THPVariable_Check(object.ptr())) throw py::type_error("a torch.Tensor is wanted");
+  return THPVariable_Unpack(object.ptr());
+}
+
+py::object wrap(const at::Tensor& tensor) {
+  return py::reinterpret_steal<py::object>(THPVariable_Wrap(tensor));
+}
+
+// torch::wrap_pybind_function turns our errors into PyTorch's exception types, torch.OutOfMemoryError included.
+void bind_claiming(py::module_& m) {
+  using torch::wrap_pybind_function;
+  m.def("load_provider", wrap_pybind_function(&open_provider), py::arg("path"),
+        "Open and judge a provider's library: (handle or None, [(defect, remedy)]).");
+  m.def("provider_info", wrap_pybind_function(&provider_info), py::arg("handle"),
+        "What a provider says about itself: name, version, abi, alias, launch.");
+  m.def(
+      "claim_defects", [](const py::capsule& handle) { return as_pairs(claim_defects(provider_in(handle))); },
+      py::arg("handle"), "What stands in the way of claim(): [(defect, remedy)].");
+  m.def("claim", wrap_pybind_function(&claim_from_python), py::arg("handle"), py::arg("device_name"),
+        "Make a provider the process's device. Returns how many operators run through the alias kernel.");
+  m.def("has_kernel", wrap_pybind_function(&has_kernel), py::arg("op_name"), py::arg("key"),
+        "Whether an operator has a kernel of its own for a dispatch key.");
+}
+
+void bind_devices(py::module_& m) {
+  using torch::wrap_pybind_function;
+  using torch::wrap_pybind_function_no_gil;
+  m.def("init", wrap_pybind_function_no_gil(&ensure_initialized), "Start the runtime, once.");
+  m.def("is_initialized", &is_initialized);
+  m.def("in_bad_fork", &in_bad_fork);
+  m.def("device_count", &device_count);
+  m.def("current_device", &current_device);
+  m.def(
+      "set_device", wrap_pybind_function([](c10::DeviceIndex index) { exchange_device(index); }),
+      py::arg("index"));
+  m.def("exchange_device", wrap_pybind_function(&exchange_device), py::arg("index"));
+  m.def("synchronize", wrap_pybind_function_no_gil(&synchronize), py::arg("index") = -1);
+  m.def("device_properties", wrap_pybind_function(&device_properties), py::arg("index"));
+  m.def("default_generator", wrap_pybind_function(&generator_object), py::arg("index"));
+  m.def("raw_stream", wrap_pybind_function(&raw_stream), py::arg("index") = -1,
+        "The provider's handle of the calling thread's current stream.");
+}
+
+void bind_aliases(py::module_& m) {
+  using torch::wrap_pybind_function;
+  m.def("as_alias", wrap_pybind_function([](py::object tensor) { return wrap(as_alias(unwrap(tensor))); }),
+        py::arg("tensor"));
+  m.def("from_alias", wrap_pybind_function([](py::object tensor, c10::DeviceIndex index) {
+          return wrap(from_alias(unwrap(tensor), index));
+        }),
+        py::arg("tensor"), py::arg("index") = -1);
+}
+
+}  // namespace
+
+void bind(py::module_& m) {
+  bind_claiming(m);
+  bind_devices(m);
+  bind_aliases(m);
+}
+
+}  // namespace tefl::device

@@ -1,0 +1,141 @@
+#include "device/register.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "device/alias_kernel.h"
+#include "device/alias_target.h"
+#include "device/allocator.h"
+#include "device/attention.h"
+#include "device/autocast.h"
+#include "device/copy.h"
+#include "device/current_device.h"
+#include "device/dropout.h"
+#include "device/factory.h"
+#include "device/guard.h"
+#include "device/hooks.h"
+#include "device/host_redirect.h"
+#include "device/views.h"
+
+namespace tefl::device {
+namespace {
+
+using c10::DispatchKey;
+using torch::CppFunction;
+
+std::vector<std::unique_ptr<torch::Library>>& libraries() {
+  static auto* open = new std::vector<std::unique_ptr<torch::Library>>;  // never destroyed, as PyTorch's own
+  return *open;
+}
+
+torch::Library& open_library(const char* ns, DispatchKey key) {
+  libraries().push_back(
+      std::make_unique<torch::Library>(torch::Library::IMPL, ns, key, __FILE__, static_cast<uint32_t>(__LINE__)));
+  return *libraries().back();
+}
+
+// Composite operators that go by the device's name inside and would then miss a kernel: aliased whole.
+constexpr const char* kAliasedComposites[] = {"aten::convolution", "aten::convolution_backward"};
+
+bool is_aliased(const c10::OperatorName& name, const c10::OperatorHandle& op) {
+  if (name.getNamespace() != "aten" || op.hasKernelForDispatchKey(DispatchKey::PrivateUse1)) return false;
+  if (op.hasKernelForDispatchKey(alias_target().key)) return true;
+  return name.overload_name.empty() && std::find(std::begin(kAliasedComposites), std::end(kAliasedComposites),
+                                                 name.name) != std::end(kAliasedComposites);
+}
+
+void register_own_kernels() {
+  auto& aten = open_library("aten", DispatchKey::PrivateUse1);
+  aten.impl("empty.memory_format", empty);
+  aten.impl("empty_strided", empty_strided);
+  aten.impl("_efficientzerotensor", efficient_zero_tensor);
+  aten.impl("_copy_from", copy_from);
+  aten.impl("_copy_from_and_resize", copy_from_and_resize);
+  aten.impl("native_dropout", native_dropout);
+  register_views(aten);
+}
+
+// Bits of a tensor that the copy kernel sees to, instead of PyTorch's materialising it by another copy.
+void register_copy_of_lazy_tensors() {
+  open_library("aten", DispatchKey::Conjugate).impl("_copy_from", CppFunction::makeFallthrough());
+  open_library("aten", DispatchKey::Negative).impl("_copy_from", CppFunction::makeFallthrough());
+  open_library("aten", DispatchKey::ZeroTensor).impl("_copy_from", copy_from_zero);
+}
+
+void register_autocast_kernels() {
+  register_autocast(open_library("aten", DispatchKey::AutocastPrivateUse1));
+  open_library("_", DispatchKey::AutocastPrivateUse1).fallback(CppFunction::makeFallthrough());
+}
+
+int register_alias_kernels() {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  auto& aten = open_library("aten", DispatchKey::PrivateUse1);
+  int count = 0;
+  for (const auto& name : dispatcher.getAllOpNames()) {
+    const auto op = dispatcher.findOp(name);
+    if (!op || !op->hasSchema() || !is_aliased(name, *op)) continue;
+    const auto full_name = c10::toString(name);
+    aten.impl(full_name.c_str(), CppFunction::makeFromBoxedFunctor(std::make_unique<AliasKernel>(op->schema())));
+    ++count;
+  }
+  open_library("_", DispatchKey::PrivateUse1)
+      .fallback(CppFunction::makeFromBoxedFunction<&alias_fallback>());
+  return count;
+}
+
+// The device's operators: its own, then the alias kernel for all that are left.
+int register_operators() {
+  register_own_kernels();
+  register_copy_of_lazy_tensors();
+  register_autocast_kernels();
+  install_attention_choice();
+  return register_alias_kernels();
+}
+
+}  // namespace
+
+std::vector<Defect> claim_defects(const tefl_provider& provider) {
+  std::vector<Defect> defects;
+  if (is_active()) {
+    defects.push_back({"the device '" + device_name() + "' is claimed already in this process",
+                       "use one device a process"});
+  } else if (at::isPrivateUse1HooksRegistered() || c10::impl::hasDeviceGuardImpl(kType)) {
+    defects.push_back({"another library has registered a PrivateUse1 device in this process",
+                       "do not import it; TORCH_DEVICE_BACKEND_AUTOLOAD=0 keeps it from loading itself"});
+  }
+  if (provider.alias == TEFL_ALIAS_NONE) {
+    defects.push_back({"tefl_provider.alias is TEFL_ALIAS_NONE: operators have nowhere to run",
+                       "declare TEFL_ALIAS_CPU or TEFL_ALIAS_CUDA where the device's memory allows it"});
+  } else if (provider.alias == TEFL_ALIAS_CUDA && !c10::impl::hasDeviceGuardImpl(c10::kCUDA)) {
+    defects.push_back({"tefl_provider.alias is TEFL_ALIAS_CUDA, and this PyTorch is built without CUDA",
+                       "install a CUDA build of PyTorch"});
+  }
+  return defects;
+}
+
+int claim(const tefl_provider* provider, const std::string& name) {
+  for (const Defect& defect : claim_defects(*provider)) {
+    TORCH_CHECK(false, name, " cannot be claimed: ", defect.what, "; ", defect.remedy);
+  }
+  set_active(provider, name);
+  set_alias_target(provider->alias);
+  install_guard();
+  install_allocator();
+  install_hooks();
+  if (provider->alias == TEFL_ALIAS_CPU) install_host_redirect();
+  return register_operators();
+}
+
+bool has_kernel(const std::string& name, const std::string& key) {
+  const auto dot = name.find('.');
+  const std::string overload = dot == std::string::npos ? "" : name.substr(dot + 1);
+  const auto op = c10::Dispatcher::singleton().findOp({name.substr(0, dot), overload});
+  return op && op->hasKernelForDispatchKey(c10::parseDispatchKey(key));
+}
+
+}  // namespace tefl::device

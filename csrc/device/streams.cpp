@@ -1,0 +1,105 @@
+#include "device/streams.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "device/current_device.h"
+#include "device/provider.h"
+
+namespace tefl::device {
+namespace {
+
+constexpr size_t kPoolSize = 32;
+constexpr size_t kMaxDevices = 128;  // c10::DeviceIndex is an int8_t
+
+struct Pool {
+  std::mutex mutex;
+  std::map<int, std::vector<tefl_stream>> streams;  // by priority
+  std::map<int, size_t> next;
+};
+
+// A stream id is the provider's handle, which spares a table on the way back; 0 stands for the default stream.
+thread_local std::array<c10::StreamId, kMaxDevices> current_ids{};
+std::array<std::atomic<tefl_stream>, kMaxDevices> default_streams{};
+std::array<std::atomic<bool>, kMaxDevices> default_known{};
+
+Pool& pool_of(c10::DeviceIndex index) {
+  static auto* pools = new std::array<Pool, kMaxDevices>;  // never destroyed: threads may outlive main
+  return (*pools)[index];
+}
+
+c10::Stream stream_with_id(c10::DeviceIndex index, c10::StreamId id) {
+  return c10::Stream(c10::Stream::UNSAFE, device_at(index), id);
+}
+
+tefl_stream default_stream(c10::DeviceIndex index) {
+  if (!default_known[index].load(std::memory_order_acquire)) {
+    tefl_stream stream = nullptr;
+    check(runtime().stream_default(index, &stream), "stream_default");
+    default_streams[index] = stream;
+    default_known[index].store(true, std::memory_order_release);
+  }
+  return default_streams[index].load(std::memory_order_relaxed);
+}
+
+std::pair<int, int> priority_range(c10::DeviceIndex index) {
+  int32_t least = 0, greatest = 0;
+  check(runtime().stream_priority_range(index, &least, &greatest), "stream_priority_range");
+  return {least, greatest};
+}
+
+}  // namespace
+
+c10::Stream current_stream(c10::DeviceIndex index) noexcept {
+  return stream_with_id(index, current_ids[index]);
+}
+
+c10::Stream exchange_stream(c10::Stream stream) {
+  TORCH_CHECK(stream.device_type() == kType, "a ", device_name(), " stream is wanted, got one of ",
+              stream.device());
+  const auto index = resolve_index(stream.device_index());
+  const auto before = current_stream(index);
+  current_ids[index] = stream.id();
+  return before;
+}
+
+c10::Stream new_stream(c10::DeviceIndex index, int priority) {
+  ensure_initialized();
+  const auto [least, greatest] = priority_range(index);
+  priority = std::clamp(priority, greatest, least);
+  Pool& pool = pool_of(index);
+  std::lock_guard<std::mutex> lock(pool.mutex);
+  auto& streams = pool.streams[priority];
+  const size_t turn = pool.next[priority]++ % kPoolSize;
+  if (turn >= streams.size()) {
+    tefl_stream stream = nullptr;
+    check(runtime().stream_create(index, priority, &stream), "stream_create");
+    TORCH_CHECK(stream != nullptr, device_name(), ": stream_create returned a NULL stream");
+    streams.push_back(stream);
+    return stream_with_id(index, reinterpret_cast<c10::StreamId>(stream));
+  }
+  return stream_with_id(index, reinterpret_cast<c10::StreamId>(streams[turn]));
+}
+
+c10::Stream new_urgent_stream(c10::DeviceIndex index) {
+  ensure_initialized();
+  return new_stream(index, priority_range(index).second);
+}
+
+tefl_stream native_stream(c10::Stream stream) {
+  ensure_initialized();
+  const auto index = resolve_index(stream.device_index());
+  return stream.id() == 0 ? default_stream(index) : reinterpret_cast<tefl_stream>(stream.id());
+}
+
+void wait_for_current_stream(c10::DeviceIndex index) {
+  check(runtime().stream_synchronize(native_stream(current_stream(index))), "stream_synchronize");
+}
+
+}  // namespace tefl::device

@@ -1,0 +1,27 @@
+// Streams: the provider's, behind PyTorch's stream ids, and the current one of each thread and device.
+#pragma once
+
+#include <c10/core/Stream.h>
+
+#include "tefl_provider.h"
+
+namespace tefl::device {
+
+/// The stream that work on device `index` goes to in the calling thread. Starts no runtime.
+c10::Stream current_stream(c10::DeviceIndex index) noexcept;
+
+/// Makes `stream` current for its device in the calling thread; returns the one before.
+c10::Stream exchange_stream(c10::Stream stream);
+
+/// A stream of the device's pool: 32 for each priority, handed out in turn. `priority` is brought into the
+/// provider's range; smaller is more urgent.
+c10::Stream new_stream(c10::DeviceIndex index, int priority);
+c10::Stream new_urgent_stream(c10::DeviceIndex index);
+
+/// The provider's handle of `stream`. Starts the runtime.
+tefl_stream native_stream(c10::Stream stream);
+
+/// Waits until the work of the calling thread's current stream on device `index` is done.
+void wait_for_current_stream(c10::DeviceIndex index);
+
+}  // namespace tefl::device
