@@ -11,12 +11,12 @@ get lost in it without a word.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import Function
 from torch.autograd.forward_ad import _set_fwd_grad_enabled, unpack_dual
-from torch.autograd.function import _SingleLevelFunction
 
 from tefl.dispatch.policy import current_token, use_token
 from tefl.dispatch.types import Backward, OpDecl
@@ -46,14 +46,13 @@ def autograd_kernel(decl: OpDecl) -> Callable[..., Any]:
     return kernel
 
 
-class _Node(_SingleLevelFunction):
+class _Node(Function):
     """What all nodes share. Each op has a subclass, since a node is named after its class.
 
     ``apply`` takes the class itself, the dispatch keys and the values, and then what autograd connects.
     """
 
     signature: Signature
-    apply: ClassVar[Callable[..., Any]]
 
     @classmethod
     def connected(cls, values: Values) -> Values:
@@ -78,7 +77,13 @@ class _Differentiable(_Node):
         differentiable = node.formula.differentiable
         ctx.mark_non_differentiable(*(out for i, out in enumerate(outputs) if i not in differentiable))
         ctx.set_materialize_grads(False)
-        ctx.node, ctx.token = node, current_token()
+        # All that the backward needs is on ctx, not on the class, for compiled autograd to trace it.
+        ctx.signature, ctx.formula, ctx.backward_signature = (
+            node.signature,
+            node.formula,
+            node.backward_signature,
+        )
+        ctx.token = current_token()
         ctx.zeros = {i: (outputs[i].shape, outputs[i].dtype, outputs[i].device) for i in differentiable}
         _save(ctx, values, outputs)
         return results
@@ -89,9 +94,8 @@ class _Differentiable(_Node):
         if all(grad is None for grad in grads):
             return (None,) * len(needs)
         values = tuple(_backward_values(ctx, grads))
-        with use_token(ctx.token):
-            results = _as_tuple(ctx.node.backward_signature.call(values))
-        sources = [ctx.node.formula.grads[i] for i in ctx.node.signature.tensors]
+        results = _as_tuple(_call_backward(ctx, values))
+        sources = [ctx.formula.grads[i] for i in ctx.signature.tensors]
         wanted = zip(sources, needs[_OWN:], strict=True)
         return *(None,) * _OWN, *(results[i] if i is not None and need else None for i, need in wanted)
 
@@ -132,13 +136,14 @@ def _node_of(decl: OpDecl) -> type[_Node]:
 def _record(node: type[_Node], keyset: torch.DispatchKeySet, values: Values) -> Any:
     """Run the op as a node. Under torch.func transforms a kernel serves one level, and so does this node."""
     arguments = node, keyset, values, *node.connected(values)
+    apply = super(Function, node).apply  # type: ignore[misc] # Function's own serves all levels by itself
     if not _transformed():
-        return node.apply(*arguments)
+        return apply(*arguments)
     functorch = torch._C._functorch
     before = functorch.get_single_level_autograd_function_allowed()
     functorch.set_single_level_autograd_function_allowed(True)
     try:
-        return node.apply(*arguments)
+        return apply(*arguments)
     finally:
         functorch.set_single_level_autograd_function_allowed(before)
 
@@ -169,10 +174,10 @@ def _save(ctx: Any, values: Values, outputs: tuple[Tensor, ...]) -> None:
     """Keep what the backward is fed with: tensors where hooks can see them, the rest as it is."""
     tensors: list[Tensor | None] = []
     ctx.constants = {}
-    for kind, i in ctx.node.formula.args:
+    for kind, i in ctx.formula.args:
         if kind == "output":
             tensors.append(outputs[i])
-        elif kind == "input" and i in ctx.node.signature.tensors:
+        elif kind == "input" and i in ctx.signature.tensors:
             tensors.append(values[i])
         elif kind == "input":
             ctx.constants[i] = values[i]
@@ -181,16 +186,23 @@ def _save(ctx: Any, values: Values, outputs: tuple[Tensor, ...]) -> None:
 
 def _backward_values(ctx: Any, grads: tuple[Tensor | None, ...]) -> Iterator[Any]:
     """The arguments of the backward op, in the order of its schema."""
-    node: type[_Differentiable] = ctx.node
     saved = iter(ctx.saved_tensors)
-    for position, (kind, i) in enumerate(node.formula.args):
+    for position, (kind, i) in enumerate(ctx.formula.args):
         if kind == "grad":
-            may_be_none = position in node.backward_signature.optional
+            may_be_none = position in ctx.backward_signature.optional
             yield grads[i] if grads[i] is not None or may_be_none else _zeros(*ctx.zeros[i])
         elif kind == "needs":
-            yield ctx.needs_input_grad[_OWN + node.signature.tensors.index(i)]
+            yield ctx.needs_input_grad[_OWN + ctx.signature.tensors.index(i)]
         else:
             yield ctx.constants[i] if kind == "input" and i in ctx.constants else next(saved)
+
+
+def _call_backward(ctx: Any, values: Values) -> Any:
+    """The backward op under the forward's policy; a compiled backward follows that of the time it runs."""
+    if torch.compiler.is_dynamo_compiling():
+        return ctx.backward_signature.call(values)
+    with use_token(ctx.token):
+        return ctx.backward_signature.call(values)
 
 
 def _zeros(shape: torch.Size, dtype: torch.dtype, device: torch.device) -> Tensor:
