@@ -1,0 +1,92 @@
+"""What CUDA C++ implements, and where it runs. Loads no machine code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tefl import _env, _native
+from tefl.dispatch.types import BackendImplKind, Facts, OpImpl
+from tefl.kernels._lazy import lazy
+
+__all__ = ["implementations", "unavailable"]
+
+_FATBINS = Path(__file__).with_name("fatbin")
+_DTYPES = frozenset({torch.float16, torch.bfloat16, torch.float32})
+_OLDEST = (8, 0)
+
+_Predicate = Callable[..., str | None]
+
+
+def implementations() -> Iterable[OpImpl]:
+    """One ``vendor.cuda`` an op; nothing is imported until one runs."""
+    for name, (is_available, supports) in _NORM.items():
+        yield OpImpl(
+            op_name=name,
+            impl_id="vendor.cuda",
+            kind=BackendImplKind.VENDOR,
+            vendor="nvidia",
+            fn=lazy(f"{__package__}.norm", name),
+            priority=100,
+            supported_dtypes=_DTYPES,
+            is_available=is_available,
+            supports=supports,
+        )
+
+
+def unavailable(facts: Facts) -> str | None:
+    """Why the CUDA kernels cannot serve tensors such as these; None where they can."""
+    if _env.get("TE_FL_SKIP_CUDA"):
+        return "TE_FL_SKIP_CUDA=1"
+    if (facts.alias if facts.device_type == "privateuse1" else facts.device_type) != "cuda":
+        return f"runs on NVIDIA GPUs, not on a {facts.device_type} device"
+    if torch.version.hip is not None:
+        return "this PyTorch is built for ROCm"
+    if reason := _not_built():
+        return reason
+    if facts.arch is not None and facts.arch < _OLDEST:
+        return f"needs compute capability 8.0, the device has {facts.arch[0]}.{facts.arch[1]}"
+    return None
+
+
+def _not_built() -> str | None:
+    if (facts := _native.build_facts()) is None:
+        return "tefl's compiled part was not built"
+    if skipped := facts.get("cuda_skipped"):
+        return f"tefl was built without CUDA kernels: {skipped}"
+    return None if _FATBINS.is_dir() else f"the CUDA kernels are missing from {_FATBINS}; build tefl again"
+
+
+def _one_dtype(*positions: int, names: str) -> Callable[[Facts], str | None]:
+    """Available where the tensors at these positions have one dtype: no kernel is compiled for a mixture."""
+
+    def is_available(facts: Facts) -> str | None:
+        dtypes = [facts.dtypes[i] for i in positions if i < len(facts.dtypes)]
+        if len(set(dtypes)) > 1:
+            return f"compiled for one dtype of {names}, got {' and '.join(map(str, dtypes))}"
+        return unavailable(facts)
+
+    return is_available
+
+
+def _own_dtype_out(input: Tensor, *_: Any, out_dtype: torch.dtype | None, **__: Any) -> str | None:
+    if out_dtype is None or out_dtype is input.dtype:
+        return None
+    return f"writes out in the dtype of input, {input.dtype}; out_dtype is {out_dtype}"
+
+
+_GRADIENT = _one_dtype(0, 1, names="grad and input")
+_NORM: dict[str, tuple[_Predicate, _Predicate | None]] = {
+    "layernorm_fwd": (unavailable, _own_dtype_out),
+    "layernorm_bwd": (_GRADIENT, None),
+    "rmsnorm_fwd": (unavailable, _own_dtype_out),
+    "rmsnorm_bwd": (_GRADIENT, None),
+    "rmsnorm_bwd_add": (_GRADIENT, None),
+    "add_rmsnorm_fwd": (unavailable, _own_dtype_out),
+    "add_rmsnorm_bwd": (_GRADIENT, None),
+}
+"""Static and dynamic predicate by op. The op's check has made sure of what is not asked here."""

@@ -1,0 +1,235 @@
+"""The one launcher of compiled kernels: entry points of binaries, and Triton functions.
+
+Both go through ``tefl._C``, which loads machine code on a tensor's device and enqueues it on that device's
+current stream, through the CUDA driver or through the claimed provider's launch table. Nothing is compiled,
+loaded or imported before the first launch.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tefl import _native
+
+__all__ = [
+    "BinaryKernel",
+    "Grid",
+    "Specialisation",
+    "TritonKernel",
+    "compile_triton",
+    "scratch_pointers",
+    "specialise",
+]
+
+Grid = tuple[int, ...]
+"""Blocks in x, y, z; trailing ones may be left out. A grid with a 0 launches nothing."""
+
+Specialisation = tuple[str, Any]
+"""What compiled code may rely on of one argument: its Triton type and whether 16 divides its value (for a
+tensor its address), or ``("constexpr", value)`` for a value that is compiled in."""
+
+_POINTERS = {
+    torch.float16: "*fp16",
+    torch.bfloat16: "*bf16",
+    torch.float32: "*fp32",
+    torch.float64: "*fp64",
+    torch.float8_e4m3fn: "*fp8e4nv",
+    torch.float8_e5m2: "*fp8e5",
+    torch.int8: "*i8",
+    torch.int16: "*i16",
+    torch.int32: "*i32",
+    torch.int64: "*i64",
+    torch.uint8: "*u8",
+    torch.bool: "*i1",
+}
+_LETTERS = {"i32": "i", "i64": "l", "fp32": "f"}
+
+
+class BinaryKernel:
+    """One entry point of a file of machine code, such as a fatbin.
+
+    ``signature`` has a letter for each parameter: p pointer (a tensor or None), i int32, l int64, f float32,
+    d float64. Calling it enqueues a launch; errors of the device's runtime are a RuntimeError that names the
+    kernel, the device and the shape of the launch.
+    """
+
+    def __init__(self, image: Path, name: str, signature: str) -> None:
+        self.image = image
+        self.name = name
+        self.signature = signature
+
+    @cached_property
+    def _native(self) -> Any:
+        return _native.load().Kernel(_binary(self.image), self.name, self.signature)
+
+    def __call__(self, grid: Grid, block: Grid, *args: Tensor | float | None, shared_bytes: int = 0) -> None:
+        """Launch ``grid`` blocks of ``block`` threads with ``shared_bytes`` of dynamic shared memory."""
+        self._native.launch(grid, block, shared_bytes, *args)
+
+
+@cache
+def _binary(image: Path) -> Any:
+    """The file's machine code, shared by all its kernels. Two threads at once may load it twice: harmless."""
+    return _native.load().Binary(image.read_bytes())
+
+
+def specialise(value: object) -> Specialisation:
+    """What Triton's own rules let compiled code rely on: type, divisibility by 16, the values None and 1."""
+    if isinstance(value, Tensor):
+        return _POINTERS[value.dtype], value.data_ptr() % 16 == 0
+    if value is None:
+        return "constexpr", None
+    if isinstance(value, bool):
+        raise TypeError(f"a bool argument of a Triton kernel must be a constexpr, got {value!r}")
+    if isinstance(value, int):
+        if value == 1:
+            return "constexpr", 1
+        return ("i32" if -(2**31) <= value < 2**31 else "i64"), value % 16 == 0
+    if isinstance(value, float):
+        return "fp32", False
+    raise TypeError(f"a Triton kernel takes tensors, ints, floats and None, got {type(value).__name__}")
+
+
+def compile_triton(
+    function: Any,
+    arguments: Sequence[Specialisation],
+    constexprs: Mapping[str, Any],
+    arch: int,
+    num_warps: int,
+) -> Any:
+    """Triton's compiled kernel of ``function`` for compute capability ``arch`` (90 for 9.0). Needs no GPU.
+
+    ``arguments`` are of the parameters that are no ``tl.constexpr``, in order; ``constexprs`` are the others.
+    """
+    import triton
+    from triton.backends.compiler import GPUTarget
+
+    free = [name for name in function.arg_names if name not in constexprs]
+    types = dict(zip(free, arguments, strict=True))
+    values = dict(constexprs) | {name: value for name, (kind, value) in types.items() if kind == "constexpr"}
+    positions = {name: (position,) for position, name in enumerate(function.arg_names)}
+    source = triton.compiler.ASTSource(
+        fn=function,
+        signature={name: types.get(name, ("constexpr", None))[0] for name in function.arg_names},
+        constexprs={positions[name]: value for name, value in values.items()},
+        attrs={
+            positions[name]: [["tt.divisibility", 16]]
+            for name, (kind, divisible) in types.items()
+            if kind != "constexpr" and divisible
+        },
+    )
+    # Triton's own default for fused multiply-add changed between versions; ours is on.
+    options = {"num_warps": num_warps, "enable_fp_fusion": True}
+    return triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
+
+
+def scratch_pointers(ptx: str, name: str, parameters: int) -> int | None:
+    """How many pointers to scratch memory Triton added after a kernel's own ``parameters``; None if unclear.
+
+    Versions differ, so what is counted is the parameters that the entry has in its PTX.
+    """
+    _, found, rest = ptx.partition(f".entry {name}(")
+    if not found:
+        return None
+    extra = rest.partition(")")[0].count(".param ") - parameters
+    return extra if 0 <= extra <= 2 else None
+
+
+@dataclass(frozen=True)
+class _Launchable:
+    """A compiled Triton kernel that the native launcher can run."""
+
+    kernel: Any
+    threads: int
+    shared_bytes: int
+    runtime: tuple[int, ...]
+    """Positions of the arguments that are parameters; the others are compiled in."""
+
+    def __call__(self, grid: Grid, args: Sequence[Any]) -> None:
+        self.kernel.launch(grid, (self.threads,), self.shared_bytes, *[args[i] for i in self.runtime])
+
+
+def _launchable(compiled: Any, arguments: Sequence[Specialisation]) -> _Launchable | None:
+    """None where the kernel wants something at launch that only Triton's own launcher knows how to give."""
+    metadata = compiled.metadata
+    runtime = [i for i, (kind, _) in enumerate(arguments) if kind != "constexpr"]
+    special = ("global_scratch_size", "profile_scratch_size", "launch_cooperative_grid", "launch_pdl")
+    scratch = scratch_pointers(compiled.asm.get("ptx", ""), metadata.name, len(runtime))
+    if scratch is None or metadata.num_ctas != 1 or any(getattr(metadata, name, 0) for name in special):
+        return None
+    letters = [_LETTERS.get(arguments[i][0], "p") for i in runtime]
+    native = _native.load()
+    kernel = native.Kernel(
+        native.Binary(compiled.asm["cubin"]), metadata.name, "".join(letters) + "0" * scratch
+    )
+    threads = metadata.num_warps * metadata.target.warp_size
+    return _Launchable(kernel, threads, metadata.shared, tuple(runtime))
+
+
+class TritonKernel:
+    """A ``@triton.jit`` function that is compiled once for each kind of argument and launched directly.
+
+    Arguments are those of the function's parameters in order, ``tl.constexpr`` parameters by keyword. The
+    kind of an argument is its `specialise`. Under TRITON_INTERPRET=1 Triton's interpreter runs the function.
+    """
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+        # What the interpreter wraps cannot be compiled. (Of an instance, cache_key would compute a hash.)
+        self._interpreted = not hasattr(type(function), "cache_key")
+        self._ready: dict[Any, Callable[[Grid, Sequence[Any]], None]] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, grid: Grid, *args: Tensor | float | None, num_warps: int, **constexprs: Any) -> None:
+        """Launch ``grid`` programs on the current stream of the first argument's device."""
+        if self._interpreted:
+            self.function[(*grid, 1, 1)[:3]](*args, **constexprs)
+            return
+        arguments = tuple([specialise(value) for value in args])
+        device = args[0].device  # type: ignore[union-attr]
+        key = (device.type, device.index, num_warps, arguments, tuple(constexprs.items()))
+        launch = self._ready.get(key) or self._prepare(key, constexprs)
+        launch(grid, args)
+
+    def _prepare(self, key: Any, constexprs: Mapping[str, Any]) -> Callable[[Grid, Sequence[Any]], None]:
+        _device_type, index, num_warps, arguments, _ = key
+        with self._lock:
+            if key not in self._ready:
+                compiled = compile_triton(self.function, arguments, constexprs, _arch(index), num_warps)
+                own = self._triton_launch(compiled, constexprs, index)
+                self._ready[key] = _launchable(compiled, arguments) or own
+        return self._ready[key]
+
+    def _triton_launch(
+        self, compiled: Any, constexprs: Mapping[str, Any], index: int
+    ) -> Callable[[Grid, Sequence[Any]], None]:
+        """Triton's own launcher, for kernels that are not `_launchable`. Wants constexprs in their places."""
+
+        def launch(grid: Grid, args: Sequence[Any]) -> None:
+            free = iter(args)
+            everything = [
+                constexprs[name] if name in constexprs else next(free) for name in self.function.arg_names
+            ]
+            with torch.cuda.device(index):
+                compiled[(*grid, 1, 1)[:3]](*everything)
+
+        return launch
+
+
+@cache
+def _arch(index: int) -> int:
+    """Triton's number for the architecture of a CUDA device (of the claimed device of that index on it)."""
+    if not torch.cuda.is_available():
+        raise RuntimeError(
+            "Triton kernels need an NVIDIA GPU; TRITON_INTERPRET=1 runs them on the host, slowly"
+        )
+    major, minor = torch.cuda.get_device_capability(index)
+    return 10 * major + minor

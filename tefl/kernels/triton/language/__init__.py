@@ -1,0 +1,1 @@
+"""Device functions that Triton kernels share."""

@@ -1,0 +1,379 @@
+"""LayerNorm, RMSNorm and RMSNorm with a fused residual addition, in Triton.
+
+The formulas are those of ``tefl.kernels.reference.norm``. Arithmetic and statistics are float32. A tile has
+all columns of its rows in registers where they fit; else the kernels named ``loop`` read a row again for each
+pass. The gradients of weight and bias leave the backward as one partial row a program and are added up in a
+fixed order: the same bits every time.
+"""
+# mypy: allow-untyped-defs, allow-untyped-decorators, allow-incomplete-defs
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from tefl.kernels import _norm
+from tefl.kernels._rows import rows_of
+from tefl.kernels.launcher import TritonKernel
+from tefl.kernels.triton import _utils
+from tefl.kernels.triton.language.norm import normalised_tile, store_dinput, store_normalised, summed_tile
+from tefl.kernels.triton.language.rows import load_tile, row_block, store_tile
+
+__all__ = [
+    "add_rmsnorm_bwd",
+    "add_rmsnorm_fwd",
+    "layernorm_bwd",
+    "layernorm_fwd",
+    "rmsnorm_bwd",
+    "rmsnorm_bwd_add",
+    "rmsnorm_fwd",
+]
+
+
+@triton.jit
+def _forward(
+    input, residual, weight, bias, out, residual_out, mean, rstd,
+    rows, columns, input_stride, residual_stride, eps,
+    OFFSET: tl.constexpr, LAYER: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    row, row_exists = row_block(tl.program_id(0).to(tl.int64), rows, ROWS)
+    col = tl.arange(0, COLUMNS)
+    exists = row_exists[:, None] & (col < columns)[None, :]
+    x = summed_tile(input, residual, residual_out, row, input_stride, residual_stride, col, exists)
+    if residual is not None:
+        store_tile(residual_out, x, row, columns, col, exists)
+    if LAYER:
+        m = tl.sum(x, 1) / columns
+        x = tl.where(exists, x - m[:, None], 0.0)
+        tl.store(mean + row, m, mask=row_exists)
+    r = tl.rsqrt(tl.sum(x * x, 1) / columns + eps)
+    tl.store(rstd + row, r, mask=row_exists)
+    store_normalised(out, x * r[:, None], weight, bias, row, columns, col, exists, OFFSET)
+
+
+@triton.jit
+def _forward_loop(
+    input, residual, weight, bias, out, residual_out, mean, rstd,
+    rows, columns, input_stride, residual_stride, eps,
+    OFFSET: tl.constexpr, LAYER: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    row, row_exists = row_block(tl.program_id(0).to(tl.int64), rows, ROWS)
+    total = tl.zeros([ROWS, COLUMNS], tl.float32)
+    for start in range(0, columns, COLUMNS):
+        col = start + tl.arange(0, COLUMNS)
+        exists = row_exists[:, None] & (col < columns)[None, :]
+        x = summed_tile(input, residual, residual_out, row, input_stride, residual_stride, col, exists)
+        if residual is not None:
+            store_tile(residual_out, x, row, columns, col, exists)
+        total += x if LAYER else x * x
+    m = tl.zeros([ROWS], tl.float32)
+    if LAYER:
+        m = tl.sum(total, 1) / columns
+        tl.store(mean + row, m, mask=row_exists)
+        total = tl.zeros([ROWS, COLUMNS], tl.float32)
+        for start in range(0, columns, COLUMNS):
+            col = start + tl.arange(0, COLUMNS)
+            exists = row_exists[:, None] & (col < columns)[None, :]
+            x = tl.where(exists, load_tile(input, row, input_stride, col, exists) - m[:, None], 0.0)
+            total += x * x
+    r = tl.rsqrt(tl.sum(total, 1) / columns + eps)
+    tl.store(rstd + row, r, mask=row_exists)
+    for start in range(0, columns, COLUMNS):
+        col = start + tl.arange(0, COLUMNS)
+        exists = row_exists[:, None] & (col < columns)[None, :]
+        # Summed again rather than read back: another thread of this program may have stored that sum.
+        x = summed_tile(input, residual, residual_out, row, input_stride, residual_stride, col, exists)
+        h = (x - m[:, None]) * r[:, None]
+        store_normalised(out, h, weight, bias, row, columns, col, exists, OFFSET)
+
+
+@triton.jit
+def _backward(
+    grad, input, add, mean, rstd, weight, dinput, dweight, dbias,
+    rows, columns, grad_stride, input_stride, add_stride,
+    OFFSET: tl.constexpr, LAYER: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    col = tl.arange(0, COLUMNS)
+    w = tl.load(weight + col, mask=col < columns, other=0.0).to(tl.float32) + OFFSET
+    dw = tl.zeros([ROWS, COLUMNS], tl.float32)
+    db = tl.zeros([ROWS, COLUMNS], tl.float32)
+    for block in range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0)):
+        row, row_exists = row_block(block, rows, ROWS)
+        exists = row_exists[:, None] & (col < columns)[None, :]
+        dy = load_tile(grad, row, grad_stride, col, exists)
+        h, r = normalised_tile(input, mean, rstd, row, row_exists, input_stride, col, exists, LAYER)
+        g = dy * w[None, :]
+        dx = g - h * (tl.sum(g * h, 1) / columns)[:, None]
+        if LAYER:
+            dx -= (tl.sum(g, 1) / columns)[:, None]
+        store_dinput(dinput, dx * r[:, None], add, add_stride, row, columns, col, exists)
+        dw += dy * h
+        if dbias is not None:
+            db += dy
+    partial = tl.program_id(0).to(tl.int64) * columns + col
+    tl.store(dweight + partial, tl.sum(dw, 0), mask=col < columns)
+    if dbias is not None:
+        tl.store(dbias + partial, tl.sum(db, 0), mask=col < columns)
+
+
+@triton.jit
+def _backward_loop(
+    grad, input, add, mean, rstd, weight, dinput,
+    rows, columns, grad_stride, input_stride, add_stride,
+    OFFSET: tl.constexpr, LAYER: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """dinput alone."""
+    row, row_exists = row_block(tl.program_id(0).to(tl.int64), rows, ROWS)
+    sum_gh = tl.zeros([ROWS, COLUMNS], tl.float32)
+    sum_g = tl.zeros([ROWS, COLUMNS], tl.float32)
+    for start in range(0, columns, COLUMNS):
+        col = start + tl.arange(0, COLUMNS)
+        exists = row_exists[:, None] & (col < columns)[None, :]
+        w = tl.load(weight + col, mask=col < columns, other=0.0).to(tl.float32) + OFFSET
+        g = load_tile(grad, row, grad_stride, col, exists) * w[None, :]
+        h, r = normalised_tile(input, mean, rstd, row, row_exists, input_stride, col, exists, LAYER)
+        sum_gh += g * h
+        if LAYER:
+            sum_g += g
+    mean_gh = tl.sum(sum_gh, 1) / columns
+    mean_g = tl.sum(sum_g, 1) / columns
+    for start in range(0, columns, COLUMNS):
+        col = start + tl.arange(0, COLUMNS)
+        exists = row_exists[:, None] & (col < columns)[None, :]
+        w = tl.load(weight + col, mask=col < columns, other=0.0).to(tl.float32) + OFFSET
+        g = load_tile(grad, row, grad_stride, col, exists) * w[None, :]
+        h, r = normalised_tile(input, mean, rstd, row, row_exists, input_stride, col, exists, LAYER)
+        dx = (g - h * mean_gh[:, None] - mean_g[:, None]) * r[:, None]
+        store_dinput(dinput, dx, add, add_stride, row, columns, col, exists)
+
+
+@triton.jit
+def _weight_gradients(
+    grad, input, mean, rstd, dweight, dbias, rows, columns, grad_stride, input_stride,
+    LAYER: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Partial rows of dweight and dbias: program (x, y) does columns x and every gridDim.y-th row block."""
+    col = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    dw = tl.zeros([ROWS, COLUMNS], tl.float32)
+    db = tl.zeros([ROWS, COLUMNS], tl.float32)
+    for block in range(tl.program_id(1), tl.cdiv(rows, ROWS), tl.num_programs(1)):
+        row, row_exists = row_block(block, rows, ROWS)
+        exists = row_exists[:, None] & (col < columns)[None, :]
+        dy = load_tile(grad, row, grad_stride, col, exists)
+        h, _ = normalised_tile(input, mean, rstd, row, row_exists, input_stride, col, exists, LAYER)
+        dw += dy * h
+        if dbias is not None:
+            db += dy
+    partial = tl.program_id(1).to(tl.int64) * columns + col
+    tl.store(dweight + partial, tl.sum(dw, 0), mask=col < columns)
+    if dbias is not None:
+        tl.store(dbias + partial, tl.sum(db, 0), mask=col < columns)
+
+
+@triton.jit
+def _reduce(
+    dweight_partial,
+    dweight,
+    dbias_partial,
+    dbias,
+    partials,
+    columns,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """Column sums of the partial rows; program (x, 1) does dbias."""
+    col = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    if tl.program_id(1) == 0:
+        _reduce_columns(dweight_partial, dweight, partials, columns, col, ROWS, COLUMNS)
+    elif dbias is not None:
+        _reduce_columns(dbias_partial, dbias, partials, columns, col, ROWS, COLUMNS)
+
+
+@triton.jit
+def _reduce_columns(partial, out, partials, columns, col, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    total = tl.zeros([ROWS, COLUMNS], tl.float32)
+    for start in range(0, partials, ROWS):
+        row = start + tl.arange(0, ROWS).to(tl.int64)
+        exists = (row < partials)[:, None] & (col < columns)[None, :]
+        total += load_tile(partial, row, columns, col, exists)
+    tl.store(out + col, tl.sum(total, 0).to(out.dtype.element_ty), mask=col < columns)
+
+
+_FORWARD, _FORWARD_LOOP = TritonKernel(_forward), TritonKernel(_forward_loop)
+_BACKWARD, _BACKWARD_LOOP = TritonKernel(_backward), TritonKernel(_backward_loop)
+_WEIGHT_GRADIENTS, _REDUCE = TritonKernel(_weight_gradients), TritonKernel(_reduce)
+
+
+def layernorm_fwd(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    *,
+    zero_centered_gamma: bool = False,
+    out_dtype: torch.dtype | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns (out, mu, rsigma); see the reference."""
+    result = _norm.empty_normalised(input, out_dtype, layer=True)
+    _launch_forward(result, input, None, weight, bias, eps, zero_centered_gamma)
+    assert result.mean is not None
+    return result.out, result.mean, result.rstd
+
+
+def layernorm_bwd(
+    grad: Tensor,
+    input: Tensor,
+    mu: Tensor,
+    rsigma: Tensor,
+    weight: Tensor,
+    *,
+    zero_centered_gamma: bool = False,
+    bias_grad: bool = True,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns (dinput, dweight, dbias); see the reference."""
+    result = _norm.empty_gradients(input, weight, bias=bias_grad)
+    _launch_backward(result, grad, input, None, mu, rsigma, weight, zero_centered_gamma)
+    return result.dinput, result.dweight, weight.new_empty(0) if result.dbias is None else result.dbias
+
+
+def rmsnorm_fwd(
+    input: Tensor,
+    weight: Tensor,
+    eps: float = 1e-5,
+    *,
+    zero_centered_gamma: bool = False,
+    out_dtype: torch.dtype | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Returns (out, rsigma); see the reference."""
+    result = _norm.empty_normalised(input, out_dtype)
+    _launch_forward(result, input, None, weight, None, eps, zero_centered_gamma)
+    return result.out, result.rstd
+
+
+def rmsnorm_bwd(
+    grad: Tensor, input: Tensor, rsigma: Tensor, weight: Tensor, *, zero_centered_gamma: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Returns (dinput, dweight); see the reference."""
+    return add_rmsnorm_bwd(grad, None, input, rsigma, weight, zero_centered_gamma=zero_centered_gamma)
+
+
+def rmsnorm_bwd_add(
+    grad: Tensor,
+    input: Tensor,
+    add: Tensor,
+    rsigma: Tensor,
+    weight: Tensor,
+    *,
+    zero_centered_gamma: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Returns (dinput, dweight), dinput with ``add`` added before it is rounded; see the reference."""
+    return add_rmsnorm_bwd(grad, add, input, rsigma, weight, zero_centered_gamma=zero_centered_gamma)
+
+
+def add_rmsnorm_fwd(
+    input: Tensor,
+    residual: Tensor,
+    weight: Tensor,
+    eps: float = 1e-5,
+    *,
+    zero_centered_gamma: bool = False,
+    out_dtype: torch.dtype | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns (out, residual_out, rsigma); see the reference."""
+    result = _norm.empty_normalised(input, out_dtype, add=True)
+    _launch_forward(result, input, residual, weight, None, eps, zero_centered_gamma)
+    assert result.residual_out is not None
+    return result.out, result.residual_out, result.rstd
+
+
+def add_rmsnorm_bwd(
+    grad: Tensor,
+    grad_residual_out: Tensor | None,
+    residual_out: Tensor,
+    rsigma: Tensor,
+    weight: Tensor,
+    *,
+    zero_centered_gamma: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Returns (dinput, dweight); see the reference."""
+    result = _norm.empty_gradients(residual_out, weight)
+    _launch_backward(result, grad, residual_out, grad_residual_out, None, rsigma, weight, zero_centered_gamma)
+    return result.dinput, result.dweight
+
+
+def _launch_forward(
+    result: _norm.Normalised,
+    input: Tensor,
+    residual: Tensor | None,
+    weight: Tensor,
+    bias: Tensor | None,
+    eps: float,
+    zero_centered: bool,
+) -> None:
+    columns = input.shape[-1]
+    if (rows := input.numel() // columns) == 0:
+        return
+    x, x_stride = rows_of(input)
+    r, r_stride = (None, 0) if residual is None else rows_of(residual)
+    tile = _utils.norm_forward_tile(columns)
+    (_FORWARD_LOOP if tile.loops else _FORWARD)(
+        (_utils.ceil_div(rows, tile.rows),),
+        x, r, weight.contiguous(), None if bias is None else bias.contiguous(),
+        result.out, result.residual_out, result.mean, result.rstd,
+        rows, columns, x_stride, r_stride, float(eps),
+        OFFSET=float(zero_centered), LAYER=result.mean is not None, ROWS=tile.rows, COLUMNS=tile.columns,
+        num_warps=tile.num_warps,
+    )  # fmt: skip
+
+
+def _launch_backward(
+    result: _norm.Gradients,
+    grad: Tensor,
+    input: Tensor,
+    add: Tensor | None,
+    mean: Tensor | None,
+    rstd: Tensor,
+    weight: Tensor,
+    zero_centered: bool,
+) -> None:
+    columns = input.shape[-1]
+    if (rows := input.numel() // columns) == 0:
+        return
+    dy, dy_stride = rows_of(grad)
+    x, x_stride = rows_of(input)
+    a, a_stride = (None, 0) if add is None else rows_of(add)
+    mean = None if mean is None else mean.contiguous()
+    rstd = rstd.contiguous()
+    tile = _utils.norm_backward_tile(columns)
+    partials = _utils.norm_programs(rows, tile, _utils.multiprocessors(input.device))
+    dweight = _norm.partial_rows(partials, weight)
+    dbias = None if result.dbias is None else _norm.partial_rows(partials, weight)
+    shape = {
+        "LAYER": mean is not None,
+        "ROWS": tile.rows,
+        "COLUMNS": tile.columns,
+        "num_warps": tile.num_warps,
+    }
+    offset = float(zero_centered)
+    if tile.loops:
+        _BACKWARD_LOOP(
+            (_utils.ceil_div(rows, tile.rows),),
+            dy, x, a, mean, rstd, weight.contiguous(), result.dinput,
+            rows, columns, dy_stride, x_stride, a_stride,
+            OFFSET=offset, **shape,
+        )  # fmt: skip
+        _WEIGHT_GRADIENTS(
+            (_utils.ceil_div(columns, tile.columns), partials),
+            dy, x, mean, rstd, dweight, dbias, rows, columns, dy_stride, x_stride, **shape,
+        )  # fmt: skip
+    else:
+        _BACKWARD(
+            (partials,),
+            dy, x, a, mean, rstd, weight.contiguous(), result.dinput, dweight, dbias,
+            rows, columns, dy_stride, x_stride, a_stride, OFFSET=offset, **shape,
+        )  # fmt: skip
+    width = _utils.norm_reduce_columns(columns)
+    _REDUCE(
+        (_utils.ceil_div(columns, width), 1 if dbias is None else 2),
+        dweight, result.dweight, dbias, result.dbias, partials, columns, ROWS=64, COLUMNS=width, num_warps=4,
+    )  # fmt: skip

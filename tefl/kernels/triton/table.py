@@ -1,0 +1,82 @@
+"""What Triton implements, and where it runs. Imports neither triton nor the kernels."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from importlib.util import find_spec
+
+import torch
+
+from tefl.dispatch.types import BackendImplKind, Facts, OpImpl
+from tefl.kernels._lazy import lazy
+
+__all__ = ["implementations", "interpreting", "unavailable"]
+
+_OPS = {
+    "norm": (
+        "layernorm_fwd",
+        "layernorm_bwd",
+        "rmsnorm_fwd",
+        "rmsnorm_bwd",
+        "rmsnorm_bwd_add",
+        "add_rmsnorm_fwd",
+        "add_rmsnorm_bwd",
+    ),
+}
+"""By file of ``ops``. Each function bears the name of its op."""
+
+_DTYPES = frozenset({torch.float16, torch.bfloat16, torch.float32})
+_OLDEST = (8, 0)
+
+
+def implementations() -> Iterable[OpImpl]:
+    """One ``default.flagos`` an op; nothing is imported until one runs."""
+    for family, names in _OPS.items():
+        for name in names:
+            yield OpImpl(
+                op_name=name,
+                impl_id="default.flagos",
+                kind=BackendImplKind.DEFAULT,
+                fn=lazy(f"{__package__}.ops.{family}", name),
+                priority=150,
+                supported_dtypes=_DTYPES,
+                is_available=unavailable,
+            )
+
+
+def interpreting() -> bool:
+    """Whether Triton runs its kernels on the host: TRITON_INTERPRET, read as Triton itself reads it."""
+    return os.environ.get("TRITON_INTERPRET", "").lower() in ("1", "true", "yes", "on", "y")
+
+
+def unavailable(facts: Facts) -> str | None:
+    """Why Triton kernels cannot serve tensors such as these; None where they can."""
+    if find_spec("triton") is None:
+        return "Triton is not installed; pip install tefl[triton]"
+    runs_on = facts.alias if facts.device_type == "privateuse1" else facts.device_type
+    if interpreting():
+        return (
+            None
+            if runs_on in ("cpu", "cuda")
+            else f"TRITON_INTERPRET=1 cannot reach the memory of {_place(facts)}"
+        )
+    if runs_on == "cpu":
+        return "Triton has no CPU backend; TRITON_INTERPRET=1 runs it slowly for tests"
+    if runs_on != "cuda":
+        return f"Triton compiles for NVIDIA GPUs; {_place(facts)} is none"
+    if torch.version.hip is not None:
+        return "this PyTorch is built for ROCm; the kernels are launched through the CUDA driver"
+    if facts.arch is not None and facts.arch < _OLDEST:
+        return f"needs compute capability {_dotted(_OLDEST)}, the device has {_dotted(facts.arch)}"
+    return None
+
+
+def _place(facts: Facts) -> str:
+    if facts.device_type != "privateuse1":
+        return f"a {facts.device_type} device"
+    return f"the device of provider {facts.provider!r} (alias {facts.alias!r})"
+
+
+def _dotted(arch: tuple[int, int]) -> str:
+    return f"{arch[0]}.{arch[1]}"
