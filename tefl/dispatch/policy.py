@@ -55,10 +55,10 @@ class SelectionPolicy:
     """The rules by which an implementation is chosen.
 
     ``prefer`` is the kind tried first: "flagos" (then vendor, reference), "vendor" (then flagos, reference)
-    or "reference" (then flagos, vendor). ``per_op_order`` gives single ops their whole order, a list of tokens
-    (flagos, vendor, reference, vendor:NAME, impl:ID) or one string of them separated by ``|``.
-    ``allow_vendors`` and ``deny_vendors`` speak of implementations of kind vendor only; an empty one is as if
-    unset. Vendor names compare case-insensitively, "cuda" is nvidia's. With ``strict`` a failure of the
+    or "reference" (then flagos, vendor). ``per_op_order`` gives single ops their whole order, a list of
+    tokens (flagos, vendor, reference, vendor:NAME, impl:ID) or one string of them separated by ``|``.
+    ``allow_vendors`` and ``deny_vendors`` speak of implementations of kind vendor only; an empty one is as
+    if unset. Vendor names compare case-insensitively, "cuda" is nvidia's. With ``strict`` a failure of the
     chosen implementation is the caller's, and a stated order must be served by its first token.
     """
 

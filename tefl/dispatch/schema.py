@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
@@ -26,14 +26,23 @@ REQUIRED: Final = _Required()
 """Stands for the default of an argument that has none."""
 
 
-def declare(decl: OpDecl) -> None:
-    """Record the declaration of an op. A second one of the same name is an error that shows both."""
+def declare(decl: OpDecl) -> Callable[[], None]:
+    """Record the declaration of an op; returns the function that takes it back.
+
+    A second one of the same name is an error that shows both.
+    """
     if (old := _DECLARED.get(decl.name)) is not None:
         raise ValueError(
             f"op {decl.name!r} is declared twice: {old.schema} (family {old.family}) and {decl.schema} "
             f"(family {decl.family})"
         )
     _DECLARED[decl.name] = decl
+    epoch.advance()
+    return lambda: _withdraw(decl.name)
+
+
+def _withdraw(name: str) -> None:
+    del _DECLARED[name]
     epoch.advance()
 
 

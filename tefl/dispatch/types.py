@@ -47,9 +47,10 @@ class OpImpl:
     ``None`` means no restriction.
 
     ``is_available`` is asked once for each kind of call (device, dtypes, policy), without an argument, or
-    with the `Facts` if it has a parameter without default. ``supports`` is asked at every call, with the call's
-    arguments as ``fn`` gets them. Both answer ``None`` or ``True`` (fits), a reason string or ``False`` (does
-    not), or `Slower`. A function attribute ``fn._is_available`` is honoured as a further ``is_available``.
+    with the `Facts` if it has a parameter without default. ``supports`` is asked at every call, with the
+    call's arguments as ``fn`` gets them. Both answer ``None`` or ``True`` (fits), a reason string or
+    ``False`` (does not), or `Slower`. A function attribute ``fn._is_available`` is honoured as a further
+    ``is_available``.
     """
 
     op_name: str

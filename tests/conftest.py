@@ -1,0 +1,45 @@
+"""What tests of every part share."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+OURS = ("TE_FL_", "TEFL_")
+
+RunPython = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="session")
+def run_python() -> RunPython:
+    """Run a snippet, or a file with arguments, in a fresh interpreter that has none of our variables set.
+
+    ``run_python(code, TE_FL_STRICT="1", path=[folder])``: keywords are environment variables, ``path`` is put
+    before the import path, ``args`` replaces ``-c code``. Unless ``fails``, an exit status that is not 0 fails
+    the test and shows what was written.
+    """
+    return _run_python
+
+
+def _run_python(
+    code: str = "", *, args: list[str] | None = None, path: list[Path] | None = None, fails: bool = False,
+    timeout: float = 120, **variables: str,
+) -> subprocess.CompletedProcess[str]:  # fmt: skip
+    command = [sys.executable, *(args or ["-c", textwrap.dedent(code)])]
+    env = _clean(os.environ) | {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"} | variables
+    env["PYTHONPATH"] = os.pathsep.join([*map(str, path or []), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=timeout, check=False)
+    if (done.returncode != 0) != fails:
+        pytest.fail(f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
+    return done
+
+
+def _clean(env: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in env.items() if not name.startswith(OURS)}

@@ -1,0 +1,175 @@
+"""Registering, refusing duplicates, undoing, and taking another package's implementations."""
+
+from __future__ import annotations
+
+import enum
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import tefl
+from tefl import OpImpl, OpManager, OpRegistry
+
+
+def make(impl_id: str, op: str = "op", **fields: Any) -> OpImpl:
+    return OpImpl(op, impl_id, "flagos", fields.pop("fn", print), **fields)
+
+
+def ids(registry: OpRegistry, op: str = "op") -> list[str]:
+    return [impl.impl_id for impl in registry.implementations(op)]
+
+
+def first_function() -> None: ...
+
+
+def second_function() -> None: ...
+
+
+def test_a_second_implementation_of_one_name_is_refused_with_both_shown(registry: OpRegistry) -> None:
+    registry.register_impl(make("default.x", fn=first_function, priority=7))
+    with pytest.raises(ValueError) as caught:
+        registry.register_impl(make("default.x", fn=second_function, priority=9))
+    message = str(caught.value)
+    assert "first_function" in message
+    assert "priority=7" in message
+    assert "second_function" in message
+    assert "priority=9" in message
+    assert registry.get("op", "default.x").fn is first_function
+
+
+def test_one_name_may_serve_many_ops(registry: OpRegistry) -> None:
+    registry.register_many([make("default.x", "a"), make("default.x", "b")])
+    assert registry.op_names() == ("a", "b")
+    assert registry.impl_ids() == ("default.x",)
+
+
+def test_several_are_registered_together_or_not_at_all(registry: OpRegistry) -> None:
+    registry.register_impl(make("default.taken"))
+    with pytest.raises(ValueError, match=r"default\.taken"):
+        registry.register_many([make("default.new"), make("default.taken")])
+    assert ids(registry) == ["default.taken"]
+
+
+def test_unregister_removes_from_one_op_or_from_all_and_returns_what_it_removed(registry: OpRegistry) -> None:
+    registry.register_many([make("default.x", op) for op in ("a", "b", "c")])
+    assert [impl.op_name for impl in registry.unregister("default.x", "a")] == ["a"]
+    assert [impl.op_name for impl in registry.unregister("default.x")] == ["b", "c"]
+    assert registry.op_names() == ()
+
+
+def test_unregister_of_nothing_is_an_error_with_the_nearest_name(registry: OpRegistry) -> None:
+    registry.register_impl(make("vendor.acme"))
+    with pytest.raises(KeyError, match=r"no implementation 'vendor.acmee' is registered.*'vendor.acme'"):
+        registry.unregister("vendor.acmee")
+
+
+def test_what_was_unregistered_can_be_registered_again(registry: OpRegistry) -> None:
+    registry.register_impl(make("default.x"))
+    registry.register_many(registry.unregister("default.x"))
+    assert ids(registry) == ["default.x"]
+
+
+def test_a_transaction_that_raises_leaves_the_registry_as_it_was(registry: OpRegistry) -> None:
+    registry.register_impl(make("default.before"))
+    with pytest.raises(KeyboardInterrupt), registry.transaction():
+        registry.register_impl(make("default.inside"))
+        registry.unregister("default.before")
+        raise KeyboardInterrupt
+    assert ids(registry) == ["default.before"]
+
+
+def test_an_inner_transaction_is_undone_alone(registry: OpRegistry) -> None:
+    with registry.transaction():
+        registry.register_impl(make("default.outer"))
+        with pytest.raises(RuntimeError), registry.transaction():
+            registry.register_impl(make("default.inner"))
+            raise RuntimeError
+    assert ids(registry) == ["default.outer"]
+
+
+class ForeignKind(enum.Enum):
+    DEFAULT = "flagos"
+    VENDOR = "vendor"
+
+
+class OddKind(enum.Enum):
+    DEFAULT = "default"
+
+
+def foreign(**fields: Any) -> SimpleNamespace:
+    return SimpleNamespace(
+        **{"op_name": "op", "impl_id": "vendor.f", "kind": ForeignKind.VENDOR, "vendor": "F", "fn": max, **fields}
+    )
+
+
+def test_an_implementation_of_another_package_is_taken_by_its_attributes(registry: OpRegistry) -> None:
+    registry.register_impl(foreign(priority=200, supported_dtypes={"float32", torch.bfloat16}, unheard_of=1))
+    impl = registry.get("op", "vendor.f")
+    assert isinstance(impl, OpImpl)
+    assert impl.kind is tefl.BackendImplKind.VENDOR
+    assert (impl.vendor, impl.priority, impl.fn) == ("F", 200, max)
+    assert impl.supported_dtypes == {torch.float32, torch.bfloat16}
+
+
+@pytest.mark.parametrize("kind", [ForeignKind.DEFAULT, OddKind.DEFAULT, "flagos"])
+def test_another_packages_kind_is_read_by_value_or_name(registry: OpRegistry, kind: object) -> None:
+    registry.register_impl(foreign(kind=kind))
+    assert registry.get("op", "vendor.f").kind is tefl.BackendImplKind.DEFAULT
+
+
+def test_a_method_is_available_of_another_packages_class_is_asked(registry: OpRegistry) -> None:
+    class Theirs:
+        op_name, impl_id, kind, vendor, fn = "op", "vendor.theirs", ForeignKind.VENDOR, "theirs", staticmethod(max)
+
+        def is_available(self) -> bool:
+            return False
+
+    registry.register_impl(Theirs())
+    decision = OpManager(registry).explain("op", torch.ones(1))
+    assert [(c.impl_id, c.reason) for c in decision.candidates] == [
+        ("vendor.theirs", "is_available() answered False")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (max, "without op_name, impl_id, kind, fn"),
+        (foreign(supported_dtypes={"float33"}), "supported_dtypes holds 'float33'"),
+    ],
+)
+def test_what_is_no_implementation_is_refused(registry: OpRegistry, given: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        registry.register_impl(given)
+    assert registry.op_names() == ()
+
+
+def test_a_given_registry_receives_the_builtins_and_plugins_at_first_use_once(
+    registry: OpRegistry, logged: list
+) -> None:
+    registry.register_impl(make("default.mine", "some_op", fn=lambda: "mine"))
+    manager = OpManager(registry)
+    assert registry.op_names() == ("some_op",)
+    assert [manager.call("some_op"), manager.call("some_op")] == ["mine", "mine"]
+    assert {"default.mine", "default.flagos", "vendor.cuda", "reference.torch"} <= set(registry.impl_ids())
+    assert sum(record.getMessage().startswith("Registered impl_ids") for record in logged) == 1
+
+
+def test_an_id_that_a_builtin_has_is_an_error_at_first_use_and_leaves_the_registry_as_it_was(
+    registry: OpRegistry,
+) -> None:
+    registry.register_impl(make("reference.torch", "rmsnorm_fwd"))
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"'rmsnorm_fwd' has two implementations called 'reference.torch'"):
+            OpManager(registry).call("rmsnorm_fwd", torch.ones(2, 2), torch.ones(2))
+        assert registry.implementation_keys() == (("rmsnorm_fwd", "reference.torch"),)
+
+
+def test_an_op_that_nobody_has_is_an_error_with_the_nearest_name(manager: OpManager) -> None:
+    with pytest.raises(
+        tefl.DispatchError,
+        match=r"op 'rmsnorm_fdw' is neither declared nor registered; the nearest known name is 'rmsnorm_fwd'",
+    ):
+        manager.call("rmsnorm_fdw", torch.ones(1))
