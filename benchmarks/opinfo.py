@@ -1,0 +1,316 @@
+"""Run PyTorch's own operator samples on the device and compare each with the CPU, forward and backward.
+
+    python benchmarks/opinfo.py --device maca --sample-fraction 0.1 --json out.json
+
+The samples are those of `torch.testing._internal` (OpInfo), float32. One that fails on the CPU itself is not
+counted. Operators run in worker processes, so that a crash is a failure of the operator it happened in. Without
+TEFL_PROVIDER the built-in `sim` provider is claimed under the name given by --device.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_map
+
+OP_TIMEOUT_S = 180  # a worker that is silent for longer hangs
+SEED = 0
+#: Their results are whatever the memory held: only shape, dtype and device can be compared.
+UNINITIALISED = frozenset(
+    {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
+)
+
+
+@dataclass
+class OpResult:
+    """The outcome of one operator's samples. A sample that passes forward and fails backward has failed."""
+
+    op: str
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0  # the CPU cannot run them either
+    errors: list[str] = field(default_factory=list)
+
+
+# ---------------------------------------------------------------------------------------- one sample --
+
+
+def to_cpu(value: Any, device: str) -> Any:
+    """Return the CPU's twin of a sample's argument: a leaf over a copy of the same storage."""
+    if isinstance(value, torch.Tensor) and value.device.type == device and value.layout == torch.strided:
+        storage = value.untyped_storage().cpu()
+        twin = torch.empty(0, dtype=value.dtype).set_(storage, value.storage_offset(), value.shape, value.stride())
+        return twin.requires_grad_(value.requires_grad)
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu().requires_grad_(value.requires_grad)
+    if isinstance(value, str | torch.device) and str(value).partition(":")[0] == device:
+        return "cpu"  # factories are told where to put their result
+    return value
+
+
+def as_leaf(value: Any) -> Any:
+    """Return a tensor argument as a leaf of a new graph, others as they are."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().requires_grad_(value.requires_grad)
+    return value
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """Return the tensors of a nested value, in order."""
+    return [leaf for leaf in tree_flatten(value)[0] if isinstance(leaf, torch.Tensor)]
+
+
+def run_sample(op: Any, arguments: tuple[Any, tuple[Any, ...], dict[str, Any]]) -> tuple[Any, list[Any]]:
+    """Return the operator's result and the gradients of every argument that wants one."""
+    input, args, kwargs = arguments
+    torch.manual_seed(SEED)
+    result = op(input, *args, **kwargs)
+    outputs = [t for t in tensors_in(result) if t.requires_grad]
+    inputs = [t for t in tensors_in(arguments) if t.requires_grad]
+    if not outputs or not inputs:
+        return result, []
+    generator = torch.Generator().manual_seed(SEED)
+    cotangents = [torch.randn(t.shape, dtype=t.dtype, generator=generator).to(t.device) for t in outputs]
+    return result, list(torch.autograd.grad(outputs, inputs, cotangents, allow_unused=True))
+
+
+def result_device(sample: Any) -> str:
+    """Return the type of the device that a sample's results belong on: the one it names, else its operands'."""
+    if sample.kwargs.get("device") is not None:
+        return torch.device(sample.kwargs["device"]).type
+    operands = tensors_in((sample.input, sample.args, sample.kwargs))
+    return next((t.device.type for t in operands if t.device.type != "cpu"), "cpu")
+
+
+def compare(name: str, got: Any, wanted: Any, device: str) -> None:
+    """Raise unless `got` lies on `device` and equals the CPU's `wanted`."""
+    for got_leaf, wanted_leaf in zip(tree_flatten(got)[0], tree_flatten(wanted)[0], strict=True):
+        if not isinstance(wanted_leaf, torch.Tensor):
+            torch.testing.assert_close(got_leaf, wanted_leaf, equal_nan=True)
+            continue
+        if got_leaf.device.type != device:
+            raise AssertionError(f"a result is on {got_leaf.device}")
+        if name in UNINITIALISED:
+            got_leaf, wanted_leaf = torch.zeros_like(got_leaf), torch.zeros_like(wanted_leaf)
+        torch.testing.assert_close(got_leaf.cpu(), wanted_leaf, equal_nan=True)
+
+
+def message(error: Exception) -> str:
+    """Return the type and the first line of an error."""
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+
+
+def check_sample(op: Any, sample: Any, device: str) -> str | None:
+    """Return None if the sample passes, "skipped" if the CPU fails too, else what went wrong."""
+    arguments = tree_map(as_leaf, (sample.input, sample.args, sample.kwargs))
+    twins = tree_map(lambda value: to_cpu(value, device), arguments)
+    try:
+        wanted = run_sample(op, twins)
+    except Exception:
+        return "skipped"  # whatever it is, it is not the device's
+    try:
+        compare(op.name, run_sample(op, arguments), wanted, result_device(sample))
+    except Exception as error:
+        return message(error)
+    return None
+
+
+def samples_of(op: Any, device: str, fraction: float) -> list[Any]:
+    """Return an operator's samples on `device`, or a random but repeatable fraction of them (at least one)."""
+    torch.manual_seed(SEED)
+    samples = list(op.sample_inputs(device, torch.float32, requires_grad=op.supports_autograd))
+    if fraction < 1:
+        samples = random.Random(full_name(op)).sample(samples, max(1, round(len(samples) * fraction)))
+    return samples
+
+
+def check_op(op: Any, device: str, fraction: float) -> OpResult:
+    """Run an operator's samples. Not being able to make them on the device is one failure."""
+    result = OpResult(full_name(op))
+    try:
+        samples = samples_of(op, device, fraction)
+    except Exception as error:
+        return OpResult(result.op, failed=1, errors=[f"making samples: {message(error)}"])
+    for sample in samples:
+        error = check_sample(op, sample, device)
+        result.passed += error is None
+        result.skipped += error == "skipped"
+        if error not in (None, "skipped"):
+            result.failed += 1
+            result.errors.append(error)
+    return result
+
+
+# ------------------------------------------------------------------------------------------ workers --
+
+
+def full_name(op: Any) -> str:
+    """Return an OpInfo's name with its variant."""
+    return f"{op.name}.{op.variant_test_name}" if op.variant_test_name else str(op.name)
+
+
+def float32_ops() -> dict[str, Any]:
+    """Return every OpInfo that has float32 samples, by full name."""
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    return {full_name(op): op for op in op_db if torch.float32 in op.supported_dtypes("cpu")}
+
+
+def claim(device: str) -> None:
+    """Make `device` available in this process."""
+    if os.environ.get("TEFL_PROVIDER"):
+        import _tefl_autoload
+
+        _tefl_autoload.autoload()
+        return
+    from tefl.privateuse1 import PrivateUse1Backend, register_backend
+
+    register_backend(PrivateUse1Backend(name=device, provider="sim"))
+
+
+def worker(device: str, fraction: float) -> None:
+    """Check the operators named on standard input, one JSON line each on standard output."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    report = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # what an operator prints is not a result
+    claim(device)
+    ops = float32_ops()
+    for name in sys.stdin.read().split():
+        print(json.dumps({"start": name}), file=report)
+        print(json.dumps(asdict(check_op(ops[name], device, fraction))), file=report)
+
+
+def run_worker(names: list[str], arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Yield the lines of one worker; the last may be followed by a crash or by a kill for silence."""
+    command = [sys.executable, __file__, "--worker", "--device", arguments.device]
+    command += ["--sample-fraction", str(arguments.sample_fraction)]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    errors = process.stderr
+    tail: list[str] = []
+    drain = threading.Thread(target=lambda: tail.extend(errors.readlines()[-5:]), daemon=True)
+    drain.start()
+    process.stdin.write("\n".join(names))
+    process.stdin.close()
+    restart, cancel = watchdog(process.kill)
+    for line in process.stdout:
+        restart()
+        yield json.loads(line)
+    cancel()
+    yield {"exit": process.wait(), "stderr": "".join(tail)}
+
+
+def watchdog(action: Callable[[], None]) -> tuple[Callable[[], None], Callable[[], None]]:
+    """Return (restart, cancel) of a timer that performs `action` after OP_TIMEOUT_S seconds."""
+    timer = [threading.Timer(OP_TIMEOUT_S, action)]
+    timer[0].start()
+
+    def restart() -> None:
+        timer[0].cancel()
+        timer[0] = threading.Timer(OP_TIMEOUT_S, action)
+        timer[0].start()
+
+    return restart, lambda: timer[0].cancel()
+
+
+def check_all(names: list[str], arguments: argparse.Namespace) -> Iterator[OpResult]:
+    """Yield the result of every operator, starting a new worker after each crash."""
+    left = list(names)
+    while left:
+        current = ""
+        for line in run_worker(left, arguments):
+            if "start" in line:
+                current = line["start"]
+            elif "exit" not in line:
+                left.remove(line["op"])
+                current = ""
+                yield OpResult(**line)
+            elif line["exit"] != 0 and not current:
+                raise SystemExit(f"a worker ended with {line['exit']} between operators:\n{line['stderr']}")
+            elif line["exit"] != 0:
+                left.remove(current)
+                yield OpResult(current, failed=1, errors=[f"the process ended with {line['exit']}"])
+
+
+# ------------------------------------------------------------------------------------------- report --
+
+
+def summary(results: list[OpResult], device: str) -> dict[str, Any]:
+    """Return the counts, the rate and the failing operators."""
+    passed, failed = sum(r.passed for r in results), sum(r.failed for r in results)
+    return {
+        "device": device,
+        "torch": torch.__version__,
+        "ops": len(results),
+        "ops_passed": sum(r.failed == 0 for r in results),
+        "samples": passed + failed,
+        "passed": passed,
+        "failed": failed,
+        "skipped": sum(r.skipped for r in results),
+        "rate": passed / max(1, passed + failed),
+        "failures": {r.op: r.errors for r in results if r.failed},
+    }
+
+
+def print_summary(facts: dict[str, Any]) -> None:
+    for name, errors in sorted(facts["failures"].items()):
+        print(f"  {name}: {len(errors)} failed, first: {errors[0][:200]}")
+    print(
+        f"{facts['device']} against cpu, torch {facts['torch']}, float32, forward and backward: "
+        f"{facts['passed']} of {facts['samples']} samples pass ({facts['rate']:.2%}), "
+        f"{facts['ops_passed']} of {facts['ops']} operators in full; "
+        f"{facts['skipped']} samples fail on the CPU too and are not counted"
+    )
+
+
+def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="maca", help="the device's name (default: maca)")
+    parser.add_argument(
+        "--sample-fraction", type=float, default=1.0, help="fraction of each operator's samples (default: 1)"
+    )
+    parser.add_argument("--ops", nargs="*", help="only these operators, by OpInfo name")
+    parser.add_argument("--json", type=Path, help="write the summary there too")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args(argv)
+    if not 0 < arguments.sample_fraction <= 1:
+        parser.error(f"--sample-fraction is {arguments.sample_fraction}, it must lie in (0, 1]")
+    return arguments
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    if arguments.worker:
+        worker(arguments.device, arguments.sample_fraction)
+        return
+    names = arguments.ops or list(float32_ops())
+    results = []
+    for result in check_all(names, arguments):
+        results.append(result)
+        if sys.stderr.isatty():
+            print(f"\r{len(results)}/{len(names)} {result.op:50.50}", end="", file=sys.stderr, flush=True)
+    facts = summary(results, arguments.device)
+    print_summary(facts)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(facts, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
