@@ -77,7 +77,9 @@ def declared() -> Iterator[Callable[..., str]]:
 def add(registry: tefl.OpRegistry, op: str) -> Callable[..., tefl.OpImpl]:
     """Register an implementation. Its kind and vendor follow from the impl_id: "vendor.acme" is acme's."""
 
-    def add(impl_id: str, fn: Callable[..., Any] | None = None, *, to: str = op, **fields: Any) -> tefl.OpImpl:
+    def add(
+        impl_id: str, fn: Callable[..., Any] | None = None, *, to: str = op, **fields: Any
+    ) -> tefl.OpImpl:
         head, _, name = impl_id.partition(".")
         kind = {"vendor": "vendor", "reference": "reference"}.get(head, "flagos")
         fields.setdefault("vendor", name if kind == "vendor" else None)

@@ -18,7 +18,14 @@ def name(declared) -> str:
     return declared(f"{SCHEMA} -> (Tensor, Tensor)", fake=fake)
 
 
-def fake(input: torch.Tensor, bias: Any, eps: float = 1e-5, *, zero_centered_gamma: bool = False, out_dtype: Any = None):
+def fake(
+    input: torch.Tensor,
+    bias: Any,
+    eps: float = 1e-5,
+    *,
+    zero_centered_gamma: bool = False,
+    out_dtype: Any = None,
+):
     return torch.empty_like(input, dtype=out_dtype), input.new_empty(input.shape[:-1], dtype=torch.float32)
 
 
@@ -99,7 +106,9 @@ class TestArguments:
                 raise ValueError(f"eps must not be negative, got {eps}")
 
         asked, spy = [], implementation(x)
-        name = declared("(Tensor input, float eps=1.0) -> Tensor", fake=lambda input, eps=1.0: input, check=check)
+        name = declared(
+            "(Tensor input, float eps=1.0) -> Tensor", fake=lambda input, eps=1.0: input, check=check
+        )
         add("vendor.acme", spy, to=name, supports=lambda *args: asked.append(args))
         with pytest.raises(ValueError, match="eps must not be negative, got -1.0"):
             manager.call(name, x, eps=-1.0)
@@ -112,7 +121,9 @@ class TestAutograd:
         add("vendor.acme", lambda input, *args, **kwargs: (input * 2, statistics(input)), to=name)
         assert not any(result.requires_grad for result in manager.call(name, x, None))
 
-    def test_an_argument_handed_back_does_not_require_grad(self, manager, add, op: str, x: torch.Tensor) -> None:
+    def test_an_argument_handed_back_does_not_require_grad(
+        self, manager, add, op: str, x: torch.Tensor
+    ) -> None:
         x.requires_grad_()
         add("vendor.acme", lambda x: (x, [x]))
         first, (second,) = manager.call(op, x)

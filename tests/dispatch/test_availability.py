@@ -103,7 +103,9 @@ def test_an_exception_in_a_predicate_is_the_reason() -> None:
 def test_a_predicate_gets_the_facts_if_it_has_a_parameter() -> None:
     seen = []
     assert available(impl(is_available=lambda facts: seen.append(facts)), MACA) is None
-    assert available(impl(is_available=functools.partial(lambda a, facts: seen.append(facts), 1)), CPU) is None
+    assert (
+        available(impl(is_available=functools.partial(lambda a, facts: seen.append(facts), 1)), CPU) is None
+    )
     assert seen == [MACA, CPU]
 
 

@@ -112,7 +112,9 @@ def test_the_debug_log_has_the_same_text(manager: OpManager, op: str, x, logged:
     assert text in [record.getMessage() for record in logged if record.levelno == logging.DEBUG]
 
 
-def test_without_arguments_the_predicates_on_arguments_are_not_asked(manager: OpManager, add, op: str) -> None:
+def test_without_arguments_the_predicates_on_arguments_are_not_asked(
+    manager: OpManager, add, op: str
+) -> None:
     add("default.flagos", supports=lambda x: "never")
     assert manager.resolve(op).impl_id == "default.flagos"
 

@@ -61,7 +61,9 @@ def test_a_changed_policy_or_registry_gives_it_another_try(
     assert failing.calls == 3
 
 
-def test_several_may_fail_before_one_runs(manager: OpManager, add, implementation, op, x, warnings_in) -> None:
+def test_several_may_fail_before_one_runs(
+    manager: OpManager, add, implementation, op, x, warnings_in
+) -> None:
     add("default.flagos", implementation(error=BOOM), priority=2)
     add("default.flaggems", implementation(error=ValueError("bang")), priority=1)
     add("reference.torch")
@@ -229,7 +231,9 @@ class TestStrict:
                 manager.call(op, x)
         assert (failing.calls, other.calls) == (2, 0)
 
-    def test_without_strict_the_same_failure_is_passed_over(self, manager, add, implementation, op, x) -> None:
+    def test_without_strict_the_same_failure_is_passed_over(
+        self, manager, add, implementation, op, x
+    ) -> None:
         add("default.flagos", implementation(error=ZeroDivisionError("really")))
         add("reference.torch")
         assert manager.call(op, x) == "reference.torch"

@@ -141,7 +141,9 @@ def test_strict_without_a_stated_order_leaves_the_default_order() -> None:
         ),
     ],
 )
-def test_what_a_policy_rules_out_has_a_reason(policy: SelectionPolicy, candidate: OpImpl, reason: str) -> None:
+def test_what_a_policy_rules_out_has_a_reason(
+    policy: SelectionPolicy, candidate: OpImpl, reason: str
+) -> None:
     assert excluded("op", candidate, policy) == reason
 
 

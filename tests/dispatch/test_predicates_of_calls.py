@@ -40,7 +40,9 @@ def test_a_static_predicate_that_raises_passes_it_over_with_one_warning(
     assert len(warnings_in("is_available() raised OSError: no such library")) == 1
 
 
-def test_one_that_names_a_faster_one_gives_way_to_it(manager: OpManager, add, op: str, x: torch.Tensor) -> None:
+def test_one_that_names_a_faster_one_gives_way_to_it(
+    manager: OpManager, add, op: str, x: torch.Tensor
+) -> None:
     add("default.flagos", supports=lambda x: ANSWER if x.numel() > 4 else None)
     add("vendor.cuda", vendor="nvidia")
     assert manager.call(op, x) == "vendor.cuda"

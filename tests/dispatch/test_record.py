@@ -40,7 +40,9 @@ def test_what_serves_the_call_is_counted_and_the_fallback_beside_it(
     assert calls.fallbacks == {(op, "default.flagos", "reference.torch", "cpu"): 3}
 
 
-def test_one_that_says_not_supported_is_no_fallback(manager: OpManager, add, implementation, op: str, x) -> None:
+def test_one_that_says_not_supported_is_no_fallback(
+    manager: OpManager, add, implementation, op: str, x
+) -> None:
     add("default.flagos", implementation(error=NotSupported("odd")))
     add("reference.torch")
     with tefl.record() as calls:

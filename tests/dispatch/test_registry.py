@@ -100,7 +100,14 @@ class OddKind(enum.Enum):
 
 def foreign(**fields: Any) -> SimpleNamespace:
     return SimpleNamespace(
-        **{"op_name": "op", "impl_id": "vendor.f", "kind": ForeignKind.VENDOR, "vendor": "F", "fn": max, **fields}
+        **{
+            "op_name": "op",
+            "impl_id": "vendor.f",
+            "kind": ForeignKind.VENDOR,
+            "vendor": "F",
+            "fn": max,
+            **fields,
+        }
     )
 
 
@@ -121,7 +128,13 @@ def test_another_packages_kind_is_read_by_value_or_name(registry: OpRegistry, ki
 
 def test_a_method_is_available_of_another_packages_class_is_asked(registry: OpRegistry) -> None:
     class Theirs:
-        op_name, impl_id, kind, vendor, fn = "op", "vendor.theirs", ForeignKind.VENDOR, "theirs", staticmethod(max)
+        op_name, impl_id, kind, vendor, fn = (
+            "op",
+            "vendor.theirs",
+            ForeignKind.VENDOR,
+            "theirs",
+            staticmethod(max),
+        )
 
         def is_available(self) -> bool:
             return False
@@ -162,7 +175,9 @@ def test_an_id_that_a_builtin_has_is_an_error_at_first_use_and_leaves_the_regist
 ) -> None:
     registry.register_impl(make("reference.torch", "rmsnorm_fwd"))
     for _ in range(2):
-        with pytest.raises(ValueError, match=r"'rmsnorm_fwd' has two implementations called 'reference.torch'"):
+        with pytest.raises(
+            ValueError, match=r"'rmsnorm_fwd' has two implementations called 'reference.torch'"
+        ):
             OpManager(registry).call("rmsnorm_fwd", torch.ones(2, 2), torch.ones(2))
         assert registry.implementation_keys() == (("rmsnorm_fwd", "reference.torch"),)
 

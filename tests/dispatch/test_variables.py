@@ -28,7 +28,11 @@ SetEnv = Callable[..., None]
             "rmsnorm_fwd=vendor:acme|flagos;rope_fwd=flagos|reference",
             {"rmsnorm_fwd": ("vendor:acme", "flagos"), "rope_fwd": ("flagos", "reference")},
         ),
-        ("TE_FL_PER_OP", " op = impl:default.flagos | Vendor:CUDA ; ", {"op": ("impl:default.flagos", "vendor:nvidia")}),
+        (
+            "TE_FL_PER_OP",
+            " op = impl:default.flagos | Vendor:CUDA ; ",
+            {"op": ("impl:default.flagos", "vendor:nvidia")},
+        ),
         ("TE_FL_PLUGIN_MODULES", "my_plugin,another.plugin", ("my_plugin", "another.plugin")),
         ("TE_FL_SKIP_CUDA", "1", True),
         ("TEFL_LOG_LEVEL", "debug", "DEBUG"),
@@ -154,7 +158,11 @@ def test_an_unknown_variable_of_ours_gets_one_warning_with_the_nearest_name(
         ({"TE_FL_DENY_VENDORS": "acmee"}, "vendor 'acmee'", "'acme'"),
         ({"TE_FL_ALLOW_VENDORS": "acmee"}, "vendor 'acmee'", "'acme'"),
         ({"TE_FL_PER_OP": "{op}=vendor:acmee|reference"}, "vendor 'acmee'", "'acme'"),
-        ({"TE_FL_PER_OP": "{op}=impl:vendor.acmee|reference"}, "implementation 'vendor.acmee'", "'vendor.acme'"),
+        (
+            {"TE_FL_PER_OP": "{op}=impl:vendor.acmee|reference"},
+            "implementation 'vendor.acmee'",
+            "'vendor.acme'",
+        ),
     ],
 )
 def test_a_name_that_nobody_registered_gets_one_warning_with_the_nearest_known(
