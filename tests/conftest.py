@@ -18,17 +18,17 @@ RunPython = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="session")
-def run_python() -> RunPython:
+def fresh_python() -> RunPython:
     """Run a snippet, or a file with arguments, in a fresh interpreter that has none of our variables set.
 
-    ``run_python(code, TE_FL_STRICT="1", path=[folder])``: keywords are environment variables, ``path`` is put
-    before the import path, ``args`` replaces ``-c code``. Unless ``fails``, an exit status that is not 0 fails
-    the test and shows what was written.
+    ``fresh_python(code, TE_FL_STRICT="1", path=[folder])``: keywords are environment variables, ``path`` is
+    put before the import path, ``args`` replaces ``-c code``. Unless ``fails``, an exit status that is not 0
+    fails the test and shows what was written.
     """
-    return _run_python
+    return _fresh_python
 
 
-def _run_python(
+def _fresh_python(
     code: str = "", *, args: list[str] | None = None, path: list[Path] | None = None, fails: bool = False,
     timeout: float = 120, **variables: str,
 ) -> subprocess.CompletedProcess[str]:  # fmt: skip

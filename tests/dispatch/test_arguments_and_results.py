@@ -10,12 +10,15 @@ import torch
 import tefl
 from tefl import OpImpl, OpManager
 
-SCHEMA = "(Tensor input, Tensor? bias, float eps=1e-5, *, bool zero_centered_gamma=False, ScalarType? out_dtype=None)"
+SCHEMA = (
+    "(Tensor input, Tensor? bias, float eps=1e-5, *, "
+    "bool zero_centered_gamma=False, ScalarType? out_dtype=None) -> (Tensor, Tensor)"
+)
 
 
 @pytest.fixture
 def name(declared) -> str:
-    return declared(f"{SCHEMA} -> (Tensor, Tensor)", fake=fake)
+    return declared(SCHEMA, fake=fake)
 
 
 def fake(
@@ -110,7 +113,7 @@ class TestArguments:
             "(Tensor input, float eps=1.0) -> Tensor", fake=lambda input, eps=1.0: input, check=check
         )
         add("vendor.acme", spy, to=name, supports=lambda *args: asked.append(args))
-        with pytest.raises(ValueError, match="eps must not be negative, got -1.0"):
+        with pytest.raises(ValueError, match=r"eps must not be negative, got -1\.0"):
             manager.call(name, x, eps=-1.0)
         assert (asked, spy.calls) == ([], 0)
 

@@ -1,4 +1,4 @@
-"""What happens when an implementation raises: who runs instead, what is remembered, what is never passed over."""
+"""What happens when an implementation raises: who runs instead, and what is remembered."""
 
 from __future__ import annotations
 

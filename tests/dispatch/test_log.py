@@ -24,8 +24,8 @@ CALL_TWICE = """
 """
 
 
-def test_the_lines_have_the_documented_form_and_go_to_stderr(run_python) -> None:
-    done = run_python(CALL_TWICE, TE_FL_PREFER="vendor")
+def test_the_lines_have_the_documented_form_and_go_to_stderr(fresh_python) -> None:
+    done = fresh_python(CALL_TWICE, TE_FL_PREFER="vendor")
     registered, using = done.stderr.splitlines()
     match = re.fullmatch(r"\[TE-FL manager\.py:\d+ INFO\] Registered impl_ids: (\[.*\])", registered)
     assert match, registered
@@ -40,28 +40,28 @@ def test_the_lines_have_the_documented_form_and_go_to_stderr(run_python) -> None
     assert done.stdout == ""
 
 
-def test_nothing_is_written_on_import(run_python) -> None:
-    done = run_python("import tefl", TEFL_LOG_LEVEL="DEBUG", TE_FL_UNKNOWN="1")
+def test_nothing_is_written_on_import(fresh_python) -> None:
+    done = fresh_python("import tefl", TEFL_LOG_LEVEL="DEBUG", TE_FL_UNKNOWN="1")
     assert (done.stdout, done.stderr) == ("", "")
 
 
-def test_the_level_is_the_variables(run_python) -> None:
-    assert run_python(CALL_TWICE, TE_FL_PREFER="vendor", TEFL_LOG_LEVEL="WARNING").stderr == ""
-    debug = run_python(CALL_TWICE, TE_FL_PREFER="vendor", TEFL_LOG_LEVEL="DEBUG").stderr
+def test_the_level_is_the_variables(fresh_python) -> None:
+    assert fresh_python(CALL_TWICE, TE_FL_PREFER="vendor", TEFL_LOG_LEVEL="WARNING").stderr == ""
+    debug = fresh_python(CALL_TWICE, TE_FL_PREFER="vendor", TEFL_LOG_LEVEL="DEBUG").stderr
     assert re.search(r"\[TE-FL \w+\.py:\d+ DEBUG\] Op 'rmsnorm_fwd' on cpu \(float32, float32\)", debug)
 
 
-def test_a_level_that_is_none_is_an_error_at_first_use(run_python) -> None:
-    done = run_python(CALL_TWICE, TEFL_LOG_LEVEL="LOUD", fails=True)
+def test_a_level_that_is_none_is_an_error_at_first_use(fresh_python) -> None:
+    done = fresh_python(CALL_TWICE, TEFL_LOG_LEVEL="LOUD", fails=True)
     assert "TEFL_LOG_LEVEL='LOUD'" in done.stderr.splitlines()[-1]
 
 
-def test_a_level_that_the_application_set_stays(run_python) -> None:
+def test_a_level_that_the_application_set_stays(fresh_python) -> None:
     code = "import logging; logging.getLogger('TE-FL').setLevel('ERROR')" + CALL_TWICE.replace("\n    ", "\n")
-    assert run_python(code, TE_FL_PREFER="vendor").stderr == ""
+    assert fresh_python(code, TE_FL_PREFER="vendor").stderr == ""
 
 
-def test_a_handler_of_the_application_takes_the_records(run_python) -> None:
+def test_a_handler_of_the_application_takes_the_records(fresh_python) -> None:
     mine = """
 import logging, sys
 handler = logging.StreamHandler(sys.stdout)
@@ -69,7 +69,7 @@ logging.getLogger({name!r}).addHandler(handler)
 """
     for name in ("TE-FL", None):
         code = mine.format(name=name) + CALL_TWICE.replace("\n    ", "\n")
-        done = run_python(code, TE_FL_PREFER="vendor")
+        done = fresh_python(code, TE_FL_PREFER="vendor")
         assert done.stderr == ""
         assert "Op 'rmsnorm_fwd' using 'vendor.mybackend' (kind=vendor, vendor=mybackend)" in done.stdout
 

@@ -18,7 +18,8 @@ REGISTER = """
     def {function}(registry):
         global calls
         calls += 1
-        registry.register_impl(tefl.OpImpl("{op}", "{impl_id}", "vendor", lambda *a, **k: "{impl_id}", vendor="p"))
+        fn = lambda *args, **kwargs: "{impl_id}"
+        registry.register_impl(tefl.OpImpl("{op}", "{impl_id}", "vendor", fn, vendor="p"))
 """
 
 
@@ -198,14 +199,14 @@ def test_a_duplicate_of_a_builtin_is_that_plugins_failure(
     assert registry.get("rmsnorm_fwd", "reference.torch").fn is not print
 
 
-def test_a_plugin_may_register_with_the_process_while_it_is_imported(run_python, folder, module) -> None:
+def test_a_plugin_may_register_with_the_process_while_it_is_imported(fresh_python, folder, module) -> None:
     module("acme_import", """
         import tefl
         tefl.get_registry().register_impl(tefl.OpImpl("mine", "vendor.a", "vendor", lambda: "a", vendor="a"))
         def register(registry): pass
     """)  # fmt: skip
     code = "import tefl; print(tefl.get_manager().call('mine'), tefl.get_manager().call('mine'))"
-    assert run_python(code, path=[folder], TE_FL_PLUGIN_MODULES="acme_import").stdout.split() == ["a", "a"]
+    assert fresh_python(code, path=[folder], TE_FL_PLUGIN_MODULES="acme_import").stdout.split() == ["a", "a"]
 
 
 def test_a_plugin_that_calls_an_op_while_it_is_loaded_is_told_so(manager, module, install) -> None:
@@ -225,14 +226,16 @@ def test_a_plugin_that_calls_an_op_while_it_is_loaded_is_told_so(manager, module
     assert "an op was called while plugins are being loaded" in (state.traceback or "")
 
 
-def test_a_broken_plugin_breaks_neither_import(run_python, folder, module, install) -> None:
+def test_a_broken_plugin_breaks_neither_import(fresh_python, folder, module, install) -> None:
     module("acme_bad", "raise RuntimeError('bad')")
     install("bad", "acme_bad")
-    done = run_python("import torch, tefl; print('imported')", path=[folder], TE_FL_PLUGIN_MODULES="acme_bad")
+    done = fresh_python(
+        "import torch, tefl; print('imported')", path=[folder], TE_FL_PLUGIN_MODULES="acme_bad"
+    )
     assert (done.stdout, done.stderr) == ("imported\n", "")
 
 
-def test_plugins_are_loaded_in_a_spawned_process(run_python, folder: Path, module, op: str) -> None:
+def test_plugins_are_loaded_in_a_spawned_process(fresh_python, folder: Path, module, op: str) -> None:
     module("acme_spawned")
     script = folder / "main.py"
     script.write_text(
@@ -245,5 +248,5 @@ def test_plugins_are_loaded_in_a_spawned_process(run_python, folder: Path, modul
                 print(pool.map(work, [0])[0], work(0))
     """)
     )
-    done = run_python(args=[str(script)], path=[folder], TE_FL_PLUGIN_MODULES="acme_spawned")
+    done = fresh_python(args=[str(script)], path=[folder], TE_FL_PLUGIN_MODULES="acme_spawned")
     assert done.stdout.split() == ["vendor.acme_spawned"] * 2

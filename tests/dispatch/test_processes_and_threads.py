@@ -27,8 +27,8 @@ def plugin(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_threads_that_race_on_first_use_see_one_manager_and_one_load(run_python, plugin: Path) -> None:
-    done = run_python(
+def test_threads_that_race_on_first_use_see_one_manager_and_one_load(fresh_python, plugin: Path) -> None:
+    done = fresh_python(
         """
         import threading, tefl
         barrier, seen = threading.Barrier(8), []
@@ -49,8 +49,8 @@ def test_threads_that_race_on_first_use_see_one_manager_and_one_load(run_python,
     assert done.stderr.count("Op 'slow' using") == 1
 
 
-def test_a_forked_child_goes_on_with_what_its_parent_had_and_registers_nothing_again(run_python) -> None:
-    done = run_python(
+def test_a_forked_child_goes_on_with_what_its_parent_had_and_registers_nothing_again(fresh_python) -> None:
+    done = fresh_python(
         """
         import os, torch, tefl
         x, w = torch.ones(2, 4), torch.ones(4)
@@ -69,8 +69,8 @@ def test_a_forked_child_goes_on_with_what_its_parent_had_and_registers_nothing_a
     assert done.stderr.count("Registered impl_ids") == 1
 
 
-def test_a_child_that_is_forked_before_first_use_makes_its_own_start(run_python) -> None:
-    done = run_python(
+def test_a_child_that_is_forked_before_first_use_makes_its_own_start(fresh_python) -> None:
+    done = fresh_python(
         """
         import os, torch, tefl
         for _ in range(2):
@@ -104,24 +104,24 @@ FORK_WHILE_LOADING = """
 """
 
 
-def test_a_fork_while_another_thread_loads_plugins_waits_for_it(run_python, plugin: Path) -> None:
+def test_a_fork_while_another_thread_loads_plugins_waits_for_it(fresh_python, plugin: Path) -> None:
     code = FORK_WHILE_LOADING.replace("{patience}", "None")
-    done = run_python(code, path=[plugin], TE_FL_PLUGIN_MODULES="slow_plugin")
+    done = fresh_python(code, path=[plugin], TE_FL_PLUGIN_MODULES="slow_plugin")
     assert done.stdout.split() == ["0", "slow"]
     assert done.stderr.count("Registered impl_ids") == 1
 
 
 def test_a_fork_that_cannot_wait_gives_the_child_a_whole_registry_all_the_same(
-    run_python, plugin: Path
+    fresh_python, plugin: Path
 ) -> None:
     code = FORK_WHILE_LOADING.replace("{patience}", "0.01")
-    done = run_python(code, path=[plugin], TE_FL_PLUGIN_MODULES="slow_plugin")
+    done = fresh_python(code, path=[plugin], TE_FL_PLUGIN_MODULES="slow_plugin")
     assert done.stdout.split() == ["0", "slow"]
     assert done.stderr.count("Registered impl_ids") == 2  # the child's and the parent's
 
 
-def test_forked_workers_of_a_data_loader_call_ops(run_python) -> None:
-    done = run_python(
+def test_forked_workers_of_a_data_loader_call_ops(fresh_python) -> None:
+    done = fresh_python(
         """
         import torch, tefl
         from torch.utils.data import DataLoader, Dataset
@@ -137,8 +137,8 @@ def test_forked_workers_of_a_data_loader_call_ops(run_python) -> None:
     assert float(done.stdout) == pytest.approx(16.0, rel=1e-4)
 
 
-def test_a_registry_that_changes_under_running_calls_never_shows_half_a_change(run_python) -> None:
-    done = run_python(
+def test_a_registry_that_changes_under_running_calls_never_shows_half_a_change(fresh_python) -> None:
+    done = fresh_python(
         """
         import threading, tefl
         registry = tefl.OpRegistry()

@@ -73,19 +73,28 @@ def test_what_was_unregistered_can_be_registered_again(registry: OpRegistry) -> 
 
 def test_a_transaction_that_raises_leaves_the_registry_as_it_was(registry: OpRegistry) -> None:
     registry.register_impl(make("default.before"))
-    with pytest.raises(KeyboardInterrupt), registry.transaction():
-        registry.register_impl(make("default.inside"))
-        registry.unregister("default.before")
-        raise KeyboardInterrupt
+
+    def interrupted() -> None:
+        with registry.transaction():
+            registry.register_impl(make("default.inside"))
+            registry.unregister("default.before")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert ids(registry) == ["default.before"]
 
 
 def test_an_inner_transaction_is_undone_alone(registry: OpRegistry) -> None:
-    with registry.transaction():
-        registry.register_impl(make("default.outer"))
-        with pytest.raises(RuntimeError), registry.transaction():
+    def inner() -> None:
+        with registry.transaction():
             registry.register_impl(make("default.inner"))
             raise RuntimeError
+
+    with registry.transaction():
+        registry.register_impl(make("default.outer"))
+        with pytest.raises(RuntimeError):
+            inner()
     assert ids(registry) == ["default.outer"]
 
 

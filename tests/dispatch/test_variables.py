@@ -121,8 +121,8 @@ def test_an_order_is_stated_only_where_the_environment_states_one(set_env: SetEn
     assert current_policy().order("op")[1] is True
 
 
-def test_a_bad_value_is_an_error_at_first_use_and_not_on_import(run_python) -> None:
-    done = run_python(
+def test_a_bad_value_is_an_error_at_first_use_and_not_on_import(fresh_python) -> None:
+    done = fresh_python(
         """
         import tefl
         print("imported")
