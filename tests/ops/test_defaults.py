@@ -105,6 +105,24 @@ def test_the_backward_says_whether_the_bias_gradient_is_wanted(
     assert (bias.grad is not None) == bias_grad
 
 
+@pytest.mark.parametrize("used", [True, False], ids=["used", "unused"])
+def test_the_gradient_of_an_unused_residual_is_none_and_not_zeros(
+    plug: Callable[..., None], used: bool
+) -> None:
+    seen: Calls = []
+
+    def spy(*args: Any, **kwargs: Any) -> Any:
+        seen.append((args, kwargs))
+        raise tefl.NotSupported("only looking")
+
+    plug("add_rmsnorm_bwd", spy)
+    x, weight = random(2, 4).requires_grad_(), random(4)
+    out, residual_out, _ = ops.add_rmsnorm_fwd(x, x, weight)
+    (out + residual_out if used else out).sum().backward()
+    (((_, grad_residual_out, *_), _),) = seen
+    assert (grad_residual_out is not None) == used
+
+
 def test_out_dtype_arrives_as_a_dtype(plug: Callable[..., None]) -> None:
     seen: list[Any] = []
 
