@@ -92,7 +92,9 @@ class OpCall:
         self._decl: OpDecl | None = None
         self._schema: Schema | None = None
         self._check: Callable[..., Any] | None = None
-        self._n_positional = self._n_keyword = -1
+        self._defaults: tuple[Any, ...] = ()
+        self._keyword_defaults: Mapping[str, Any] = {}
+        self._slots: tuple[int, ...] | None = None
         self._adapted: dict[str, Adapted] = {}
         self._warned: set[str] = set()
 
@@ -100,12 +102,13 @@ class OpCall:
         table = self._table
         if table.epoch != epoch.now:
             table = self._renew()
-        if self._schema is not None and (len(args) != self._n_positional or len(kwargs) != self._n_keyword):
-            args, kwargs = self._schema.bind(args, kwargs)
+        if len(args) < len(self._defaults):  # torch leaves out what equals the schema's default
+            args = (*args, *self._defaults[len(args) :])
+        if len(kwargs) < len(self._keyword_defaults):
+            kwargs = {**self._keyword_defaults, **kwargs}
         if self._check is not None:
             self._check(*args, **kwargs)
-        token = policies.current_token() if policies.open_contexts else 0
-        key = (token, *device_and_dtypes((*args, *kwargs.values())))
+        key = self._key(args, kwargs)
         entry = table.entries.get(key)
         if entry is None:
             entry = table.entries.setdefault(key, self._resolve(key, args, kwargs))
@@ -118,6 +121,14 @@ class OpCall:
             if self._is_final(entry, error):
                 raise
             return self._run(entry, args, kwargs, {fast[1].impl_id: error})
+
+    def _key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Key:
+        """What decides which implementations are available, and in which order they are tried."""
+        token = policies.current_token() if policies.open_contexts else 0
+        if self._slots is None or not args:
+            return (token, *device_and_dtypes((*args, *kwargs.values())))
+        tensors = [tensor for i in self._slots if (tensor := args[i]) is not None]
+        return (token, tensors[0].device, *[tensor.dtype for tensor in tensors])
 
     def from_user(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """A call with arguments as a Python caller gives them, keyword or positional."""
@@ -136,7 +147,7 @@ class OpCall:
             self._schema.demand_tensors(args, kwargs)
             if self._check is not None:
                 self._check(*args, **kwargs)
-        key = (policies.current_token(), *device_and_dtypes((*args, *kwargs.values())))
+        key = self._key(args, kwargs)
         entry = self._table.entries.get(key)
         asked = (args, kwargs) if args or kwargs else None
         return self._decide(key, asked, entry.failed if entry is not None else {})
@@ -151,9 +162,9 @@ class OpCall:
         """Start an empty table; the first one reads the op's declaration."""
         self._manager.ensure_ready()
         if self._decl is None and (decl := declarations().get(self.op_name)) is not None:
-            schema = parse(decl)
-            self._n_positional, self._n_keyword = len(schema.positional), len(schema.keyword)
-            self._decl, self._schema, self._check = decl, schema, decl.check
+            self._decl, self._schema, self._check = decl, (schema := parse(decl)), decl.check
+            self._defaults, self._keyword_defaults = tuple(schema.positional.values()), schema.keyword
+            self._slots = schema.slots
         self._table = table = _Table(epoch.now)
         return table
 
@@ -262,7 +273,7 @@ class OpCall:
             errors[-1].__cause__ = errors[0] if len(errors) > 1 else errors[-1].__cause__
             return errors[-1]
         barred = {**entry.failed, **{impl_id: one_line(error) for impl_id, error in passed.items()}}
-        key = (policies.current_token(), *device_and_dtypes((*args, *kwargs.values())))
+        key = self._key(args, kwargs)
         return DispatchError(
             f"no implementation serves this call\n{self._decide(key, (args, kwargs), barred)}"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
@@ -62,6 +62,8 @@ class Schema:
     """Keyword-only arguments in order, with their defaults or REQUIRED."""
     tensors: tuple[str, ...]
     """Those that are a tensor or a list of tensors, optional ones included."""
+    slots: tuple[int, ...] | None
+    """Their positions; None where one is keyword-only or a list, or where the first may be left out."""
     mutates: bool
     """Whether the schema says that an argument is written."""
 
@@ -104,8 +106,17 @@ def parse(decl: OpDecl) -> Schema:
         {a.name: _default(a) for a in arguments if not a.kwarg_only},
         {a.name: _default(a) for a in arguments if a.kwarg_only},
         tuple(a.name for a in arguments if "Tensor" in str(a.type)),
+        _slots(arguments),
         any(a.alias_info is not None and a.alias_info.is_write for a in arguments),
     )
+
+
+def _slots(arguments: Sequence[Any]) -> tuple[int, ...] | None:
+    found = [(i, a) for i, a in enumerate(arguments) if "Tensor" in str(a.type)]
+    plain = all(str(a.type) in ("Tensor", "Optional[Tensor]") and not a.kwarg_only for _, a in found)
+    if not found or not plain or str(found[0][1].type) != "Tensor":
+        return None
+    return tuple(i for i, _ in found)
 
 
 def _default(argument: Any) -> Any:
