@@ -81,18 +81,21 @@ def _binary(image: Path) -> Any:
     return _native.load().Binary(image.read_bytes())
 
 
-def specialise(value: object) -> Specialisation:
-    """What Triton's own rules let compiled code rely on: type, divisibility by 16, the values None and 1."""
+def specialise(value: object, by_value: bool = True) -> Specialisation:
+    """What Triton's own rules let compiled code rely on: type, divisibility by 16, the values None and 1.
+
+    Without ``by_value``, for a parameter under ``do_not_specialize``, of an int or a tensor only the type.
+    """
     if isinstance(value, Tensor):
-        return _POINTERS[value.dtype], value.data_ptr() % 16 == 0
+        return _POINTERS[value.dtype], by_value and value.data_ptr() % 16 == 0
     if value is None:
         return "constexpr", None
     if isinstance(value, bool):
         raise TypeError(f"a bool argument of a Triton kernel must be a constexpr, got {value!r}")
     if isinstance(value, int):
-        if value == 1:
+        if value == 1 and by_value:
             return "constexpr", 1
-        return ("i32" if -(2**31) <= value < 2**31 else "i64"), value % 16 == 0
+        return ("i32" if -(2**31) <= value < 2**31 else "i64"), by_value and value % 16 == 0
     if isinstance(value, float):
         return "fp32", False
     raise TypeError(f"a Triton kernel takes tensors, ints, floats and None, got {type(value).__name__}")
@@ -185,6 +188,8 @@ class TritonKernel:
         self.function = function
         # What the interpreter wraps cannot be compiled. (Of an instance, cache_key would compute a hash.)
         self._interpreted = not hasattr(type(function), "cache_key")
+        parameters = () if self._interpreted else function.params
+        self._by_value = tuple(not p.do_not_specialize for p in parameters if not p.is_constexpr)
         self._ready: dict[Any, Callable[[Grid, Sequence[Any]], None]] = {}
         self._lock = threading.Lock()
 
@@ -193,7 +198,7 @@ class TritonKernel:
         if self._interpreted:
             self.function[(*grid, 1, 1)[:3]](*args, **constexprs)
             return
-        arguments = tuple([specialise(value) for value in args])
+        arguments = tuple(map(specialise, args, self._by_value))
         device = args[0].device  # type: ignore[union-attr]
         key = (device.type, device.index, num_warps, arguments, tuple(constexprs.items()))
         launch = self._ready.get(key) or self._prepare(key, constexprs)

@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def _forward(
     input, residual, weight, bias, out, residual_out, mean, rstd,
     rows, columns, input_stride, residual_stride, eps,
@@ -51,7 +51,7 @@ def _forward(
     store_normalised(out, x * r[:, None], weight, bias, row, columns, col, exists, OFFSET)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def _forward_loop(
     input, residual, weight, bias, out, residual_out, mean, rstd,
     rows, columns, input_stride, residual_stride, eps,
@@ -87,7 +87,7 @@ def _forward_loop(
         store_normalised(out, h, weight, bias, row, columns, col, exists, OFFSET)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def _backward(
     grad, input, add, mean, rstd, weight, dinput, dweight, dbias,
     rows, columns, grad_stride, input_stride, add_stride,
@@ -116,7 +116,7 @@ def _backward(
         tl.store(dbias + partial, tl.sum(db, 0), mask=col < columns)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def _backward_loop(
     grad, input, add, mean, rstd, weight, dinput,
     rows, columns, grad_stride, input_stride, add_stride,
@@ -147,7 +147,7 @@ def _backward_loop(
         store_dinput(dinput, dx, add, add_stride, row, columns, col, exists)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def _weight_gradients(
     grad, input, mean, rstd, dweight, dbias, rows, columns, grad_stride, input_stride,
     LAYER: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
@@ -170,7 +170,7 @@ def _weight_gradients(
         tl.store(dbias + partial, tl.sum(db, 0), mask=col < columns)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["partials"])
 def _reduce(
     dweight_partial,
     dweight,
