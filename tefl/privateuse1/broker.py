@@ -10,8 +10,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch.library import Library
 from torch.utils.backend_registration import (
@@ -29,8 +28,7 @@ from tefl.privateuse1.library import ProviderLibrary, open_library
 from tefl.privateuse1.workarounds import KernelRecorder
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """A backend about to be claimed: its library judged, its device name settled, and who asked for it."""
 
     backend: PrivateUse1Backend
@@ -51,8 +49,7 @@ class Plan:
         return found if self.library.alias == "none" else [*found, *self.library.claim_defects()]
 
 
-@dataclass(frozen=True)
-class Claim:
+class Claim(NamedTuple):
     """The outcome of a claim. With `defects` the name is taken, and using the device raises them."""
 
     plan: Plan
@@ -134,8 +131,10 @@ def autoload() -> None:
 def choice() -> discovery.Choice:
     """Return who is to be claimed in this process, by TEFL_PROVIDER and what is installed."""
     setting = _env.get("TEFL_PROVIDER")
-    installed = discovery.installed_candidates() if setting != "none" else []
-    return discovery.choose(setting, discovery.built_in_candidates(), installed)
+    built_in = discovery.built_in_candidates()
+    # What is installed is looked for only where it matters: that reads files.
+    needed = setting is None or discovery.names_an_installed_one(setting, built_in)
+    return discovery.choose(setting, built_in, discovery.installed_candidates() if needed else [])
 
 
 def plan_chosen(*, warn_if_ambiguous: bool = False) -> Plan | None:
@@ -295,7 +294,7 @@ def _register_ccl(plan: Plan) -> None:
 
 def _claim_broken(defects: tuple[Defect, ...]) -> None:
     """Give a failed provider its name all the same, so that using the device says what is wrong."""
-    global _claim
+    global _claim, _failure
     plan = _failure[0] if _failure is not None else None
     if plan is None or names.claimed_name() is not None or names.device_name_defects(plan.device_name):
         return
@@ -303,4 +302,4 @@ def _claim_broken(defects: tuple[Defect, ...]) -> None:
     error = BackendError(_subject(plan), defects)
     module.publish(plan.device_name, module.build_broken(plan.device_name, error))
     generate_methods_for_privateuse1_backend(for_storage=True)
-    _claim = Claim(plan, defects)
+    _claim, _failure = Claim(plan, defects), None

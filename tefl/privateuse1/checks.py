@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import torch
 
@@ -19,8 +18,7 @@ MANDATORY_KERNELS: Final = {
 }
 
 
-@dataclass(frozen=True)
-class Defect:
+class Defect(NamedTuple):
     """One thing that is wrong, and what its vendor or user can do about it."""
 
     what: str

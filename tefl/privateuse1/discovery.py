@@ -5,9 +5,8 @@ from __future__ import annotations
 import importlib.metadata
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import torch
 
@@ -21,8 +20,7 @@ _LIBRARY_FOLDER: Final = Path(__file__).parent.parent / "lib"
 _BUILT_IN_AUTOCAST: Final = {"sim": torch.bfloat16}
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A provider that could be claimed. `load` returns its backend and may raise anything."""
 
     name: str
@@ -31,8 +29,7 @@ class Candidate:
     load: Callable[[], PrivateUse1Backend]
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(NamedTuple):
     """Who is to be claimed: `candidate`, or nobody and why; `defect` where the choice cannot be met."""
 
     candidate: Candidate | None
@@ -81,13 +78,25 @@ def _of_path(path: str) -> Candidate:
     return Candidate("", "path", os.path.abspath(path), lambda: backend)
 
 
+def _is_path(setting: str) -> bool:
+    return "/" in setting or setting.endswith(".so")
+
+
+def names_an_installed_one(setting: str, built_in: Sequence[Candidate]) -> bool:
+    """Return whether only an installed provider can be meant: no path, no built-in one, not none.
+
+    The names of built-in providers are theirs: an installed one of the same name is chosen by its path.
+    """
+    return not _is_path(setting) and setting not in ("none", *(candidate.name for candidate in built_in))
+
+
 def choose(setting: str | None, built_in: Sequence[Candidate], installed: Sequence[Candidate]) -> Choice:
     """Decide who is claimed. `setting` is TEFL_PROVIDER, None if unset; a pure function."""
     if setting == "none":
         return Choice(None, "TEFL_PROVIDER=none")
     if setting is None:
         return _the_only_one(installed)
-    if "/" in setting or setting.endswith(".so"):
+    if _is_path(setting):
         return Choice(_of_path(setting), f"TEFL_PROVIDER={setting}")
     found = [candidate for candidate in (*built_in, *installed) if candidate.name == setting]
     if len(found) == 1:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tefl import _native
 from tefl.privateuse1.checks import Defect
 from tefl.privateuse1.discovery import built_in_library
 
 
-@dataclass(frozen=True)
-class ProviderLibrary:
+class ProviderLibrary(NamedTuple):
     """An opened library. `handle` is None, and the facts empty, where `defects` says what is wrong."""
 
     path: str

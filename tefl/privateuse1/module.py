@@ -9,9 +9,8 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 
@@ -115,8 +114,7 @@ def synchronize(device: Device | None = None) -> None:
     _native.load().synchronize(device_index(device))
 
 
-@dataclass(frozen=True)
-class DeviceProperties:
+class DeviceProperties(NamedTuple):
     """What a device says about itself, under the names that torch.cuda uses."""
 
     name: str

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -22,26 +24,17 @@ sys.path.insert(0, str(HERE))
 class Interpreter:
     """Runs Python code in a process of its own: a device is claimed once per process and for good."""
 
-    def __call__(self, code: str, *, check: bool = True, timeout: float = 120, **environment: str) -> str:
-        """Run `code`; return what it printed. With check=False, return stdout and stderr together."""
+    def __call__(self, code: str, *, timeout: float = 120, **environment: str) -> str:
+        """Run `code`, which must succeed; return what it printed."""
         done = self.run(code, timeout=timeout, **environment)
-        if check:
-            assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-            return done.stdout.strip()
-        return (done.stdout + done.stderr).strip()
+        assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout.strip()
 
     def run(self, code: str, *, timeout: float = 120, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run `code`; TEFL_* variables of this process are not passed on, `environment` is."""
-        inherited = {
-            key: value for key, value in os.environ.items() if not key.startswith(("TEFL_", "TE_FL_"))
-        }
-        defaults = {
-            "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
-            "PYTHONPATH": os.pathsep.join([str(ROOT), str(HERE)]),
-        }
         return subprocess.run(
             [sys.executable, "-c", textwrap.dedent(code)],
-            env={**inherited, **defaults, **environment},
+            env=child_environment(environment),
             capture_output=True,
             text=True,
             timeout=timeout,
@@ -49,9 +42,72 @@ class Interpreter:
         )
 
 
+class Fork(Interpreter):
+    """The same with torch imported already, which saves a second each; see zygote.py."""
+
+    def __init__(self) -> None:
+        self._zygote = subprocess.Popen(
+            [sys.executable, str(HERE / "zygote.py")],
+            env=child_environment({}),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd="/",
+        )
+
+    def run(self, code: str, *, timeout: float = 120, **environment: str) -> subprocess.CompletedProcess[str]:
+        task = {
+            "code": textwrap.dedent(code),
+            "environment": child_environment(environment),
+            "timeout": timeout,
+        }
+        assert self._zygote.stdin is not None
+        assert self._zygote.stdout is not None
+        print(json.dumps(task), file=self._zygote.stdin, flush=True)
+        answer = json.loads(self._zygote.stdout.readline())
+        if answer["code"] == TIMED_OUT:
+            raise subprocess.TimeoutExpired("forked code", timeout, answer["stdout"], answer["stderr"])
+        return subprocess.CompletedProcess("forked code", answer["code"], answer["stdout"], answer["stderr"])
+
+    def close(self) -> None:
+        assert self._zygote.stdin is not None
+        self._zygote.stdin.close()
+        self._zygote.wait()
+
+
+TIMED_OUT = -1  # zygote.py's
+
+
+def child_environment(given: dict[str, str]) -> dict[str, str]:
+    """Return this process's environment without what would choose a provider or policy, and with `given`."""
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("TEFL_", "TE_FL_"))}
+    defaults = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "PYTHONPATH": os.pathsep.join([str(ROOT), str(HERE)])}
+    return {**inherited, **defaults, **given}
+
+
 @pytest.fixture(scope="session")
-def python() -> Interpreter:
+def python() -> Iterator[Interpreter]:
+    """Runs code in a process that has torch imported and nothing else."""
+    fork = Fork()
+    yield fork
+    fork.close()
+
+
+@pytest.fixture(scope="session")
+def fresh_python() -> Interpreter:
+    """Runs code in a new interpreter."""
     return Interpreter()
+
+
+@pytest.fixture(scope="session")
+def maca() -> ModuleType:
+    """Claim sim as `maca`, with two devices, for this process and for good; return torch.maca."""
+    import torch
+    from tefl.privateuse1 import PrivateUse1Backend, is_registered, register_backend
+
+    if not is_registered():
+        register_backend(PrivateUse1Backend("maca", "sim", default_autocast_dtype=torch.bfloat16))
+    return torch.get_device_module("maca")
 
 
 Compile = Callable[..., Path]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,11 +14,15 @@ from provider_source import provider_source
 ROOT = Path(__file__).parent.parent.parent
 SIM = str(ROOT / "tefl" / "lib" / "tefl_sim.so")
 
+# What `import torch` does last. The forked interpreters have imported it, with autoload switched off.
+AUTOLOAD = "import torch; torch._import_device_backends()\n"
+
 SHOW = """
 import warnings
+import torch
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    import torch
+    torch._import_device_backends()
     name = torch._C._get_privateuse1_backend_name()
     print(name)
 for warning in caught:
@@ -38,10 +45,10 @@ def test_with_nothing_set_import_torch_does_not_even_import_tefl(python, hooked)
     assert python(code, **hooked.environment()).splitlines() == ["privateuseone", "[]"]
 
 
-def test_a_provider_and_a_name_in_the_environment_are_enough(python, hooked):
+def test_a_provider_and_a_name_in_the_environment_are_enough(fresh_python, hooked):
     code = "import torch; print(torch.ones(2, device='maca') * 3)"
     environment = hooked.environment(TEFL_PROVIDER="sim", TEFL_DEVICE_NAME="maca")
-    assert python(code, **environment) == "tensor([3., 3.], device='maca:0')"
+    assert fresh_python(code, **environment) == "tensor([3., 3.], device='maca:0')"
 
 
 def test_the_device_bears_the_providers_own_name_unless_told_otherwise(python, hooked):
@@ -55,7 +62,7 @@ def test_a_library_may_be_chosen_by_its_path(python, hooked, compile_library):
 
 def test_the_only_installed_provider_is_claimed_by_its_hook(python, site):
     site.install_provider("maca", SIM)
-    code = "import torch; print(torch.ones(2, device='maca') * 3)"
+    code = AUTOLOAD + "print(torch.ones(2, device='maca') * 3)"
     assert python(code, **site.environment()) == "tensor([3., 3.], device='maca:0')"
 
 
@@ -88,14 +95,14 @@ def test_a_named_provider_goes_before_the_only_installed_one(python, site):
 
 def test_an_explicit_registration_after_an_autoloaded_claim_names_the_way_out(python, hooked):
     out = python(
-        """
-        import torch
-        from tefl.privateuse1 import BackendError, PrivateUse1Backend, register_backend
-        try:
-            register_backend(PrivateUse1Backend(name="acme", provider="sim"))
-        except BackendError as error:
-            print(error)
-        """,
+        AUTOLOAD
+        + """
+from tefl.privateuse1 import BackendError, PrivateUse1Backend, register_backend
+try:
+    register_backend(PrivateUse1Backend(name="acme", provider="sim"))
+except BackendError as error:
+    print(error)
+""",
         **hooked.environment(TEFL_PROVIDER="sim", TEFL_DEVICE_NAME="maca"),
     )
     assert "'maca'" in out
@@ -103,16 +110,17 @@ def test_an_explicit_registration_after_an_autoloaded_claim_names_the_way_out(py
     assert "TEFL_PROVIDER=none" in out
 
 
-def test_tefl_may_be_imported_first_and_claims_while_it_is_half_imported(python, hooked):
+def test_tefl_may_be_imported_first_and_claims_while_it_is_half_imported(fresh_python, hooked):
     hooked.install_provider("acme", SIM)
     code = "import tefl, torch; print(torch.ones(2, device='acme') * 3, tefl.privateuse1.backend_name())"
-    assert python(code, **hooked.environment(TEFL_PROVIDER="acme")) == (
+    assert fresh_python(code, **hooked.environment(TEFL_PROVIDER="acme")) == (
         "tensor([3., 3.], device='acme:0') acme"
     )
 
 
-def test_a_spawned_process_claims_as_its_parent_did(python, hooked, tmp_path):
-    (tmp_path / "work.py").write_text(
+def test_a_spawned_process_claims_as_its_parent_did(hooked, tmp_path):
+    script = tmp_path / "work.py"
+    script.write_text(
         "import torch, multiprocessing\n"
         "def compute(): print(torch.ones(2, device='maca').sum().item(), flush=True)\n"
         "if __name__ == '__main__':\n"
@@ -120,16 +128,26 @@ def test_a_spawned_process_claims_as_its_parent_did(python, hooked, tmp_path):
         "    child = multiprocessing.get_context('spawn').Process(target=compute)\n"
         "    child.start(); child.join(); print(child.exitcode)\n"
     )
-    out = python(
-        f"import runpy, sys; sys.path.insert(0, {str(tmp_path)!r}); sys.argv = ['work.py']\n"
-        f"import subprocess; print(subprocess.run([sys.executable, {str(tmp_path / 'work.py')!r}],"
-        " capture_output=True, text=True).stdout)",
-        **hooked.environment(TEFL_PROVIDER="sim", TEFL_DEVICE_NAME="maca"),
-    )
-    assert out.split() == ["2.0", "2.0", "0"]
+    environment = {**os.environ, **hooked.environment(TEFL_PROVIDER="sim", TEFL_DEVICE_NAME="maca")}
+    done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True)
+    assert done.stdout.split() == ["2.0", "2.0", "0"], done.stderr
 
 
 # ----------------------------------------------------------------------------------- import torch never fails
+
+
+@pytest.mark.parametrize("failing", ["library", "hook", "choice"])
+def test_import_torch_works_whatever_fails(fresh_python, hooked, tmp_path, failing):
+    choice = {}
+    if failing == "library":
+        hooked.install_provider("maca", str(tmp_path / "missing.so"))
+    elif failing == "hook":
+        hooked.install_provider("maca", SIM, body="raise SystemError('driver')")
+    else:
+        choice = {"TEFL_PROVIDER": "/nowhere/lib.so", "TEFL_DEVICE_NAME": "maca"}
+    done = fresh_python.run("import torch; print(torch.ones(2) * 3)", **hooked.environment(**choice))
+    assert (done.returncode, done.stdout) == (0, "tensor([3., 3.])\n")
+    assert done.stderr.count("RuntimeWarning") == 1
 
 
 def test_a_failed_provider_keeps_its_name_and_using_it_raises_the_defects(python, hooked, tmp_path):
@@ -163,15 +181,14 @@ print(is_registered(), backend_name(), parse_device_type("maca"), [d["what"] for
 
 def test_registering_after_a_failed_autoload_tells_the_whole_story(python, hooked, tmp_path):
     out = python(
-        """
-        import warnings; warnings.simplefilter("ignore")
-        import torch
-        from tefl.privateuse1 import BackendError, PrivateUse1Backend, register_backend
-        try:
-            register_backend(PrivateUse1Backend(name="acme", provider="sim"))
-        except BackendError as error:
-            print([defect.what for defect in error.defects])
-        """,
+        SHOW
+        + """
+from tefl.privateuse1 import BackendError, PrivateUse1Backend, register_backend
+try:
+    register_backend(PrivateUse1Backend(name="acme", provider="sim"))
+except BackendError as error:
+    print([defect.what for defect in error.defects])
+""",
         **hooked.environment(TEFL_PROVIDER=str(tmp_path / "gone.so"), TEFL_DEVICE_NAME="maca"),
     )
     assert "no provider library" in out
@@ -241,13 +258,21 @@ def test_the_hook_imports_only_os_until_it_must_and_is_what_the_package_declares
     assert 'tefl = "_tefl_autoload:autoload"' in (ROOT / "pyproject.toml").read_text()
 
 
-@pytest.mark.parametrize("environment", [{}, {"TEFL_PROVIDER": "sim"}])
-def test_autoload_costs_less_than_30_ms(python, environment):
+def test_a_claim_on_import_costs_less_than_a_twentieth_of_import_torch(fresh_python, tmp_path):
+    """30 ms, as long as `import torch` takes 0.6 s: the ratio holds on a busy machine too."""
     code = """
-        import time, torch
+        import time
+        start = time.process_time()
+        import torch
+        between = time.process_time()
         from _tefl_autoload import autoload
-        start = time.perf_counter()
         autoload()
-        print((time.perf_counter() - start) * 1e3)
+        print((time.process_time() - between) / (between - start), torch._C._get_privateuse1_backend_name())
         """
-    assert min(float(python(code, **environment)) for _ in range(5)) < 30
+    cached = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(tmp_path)}
+    ratios = []
+    for _ in range(4):  # the first compiles to bytecode
+        ratio, name = fresh_python(code, TEFL_PROVIDER="sim", **cached).split()
+        assert name == "sim"
+        ratios.append(float(ratio))
+    assert min(ratios) < 1 / 20

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tefl.privateuse1.backend import PrivateUse1Backend
-from tefl.privateuse1.discovery import Candidate, built_in_candidates, built_in_library, choose
+from tefl.privateuse1.discovery import (
+    Candidate,
+    built_in_candidates,
+    built_in_library,
+    choose,
+    names_an_installed_one,
+)
 
 
 def candidate(name: str, kind: str = "entry point", source: str = "") -> Candidate:
@@ -69,3 +75,11 @@ def test_the_built_in_providers_are_the_libraries_that_were_built():
     assert "sim" in [found.name for found in built_in_candidates()]
     assert built_in_library("sim").name == "tefl_sim.so"
     assert built_in_library("no_such") is None
+
+
+@pytest.mark.parametrize(
+    ("setting", "needed"),
+    [("maca", True), ("sim", False), ("none", False), ("./x.so", False), ("x.so", False)],
+)
+def test_installed_packages_are_looked_for_only_where_one_is_meant(setting, needed):
+    assert names_an_installed_one(setting, [SIM]) is needed
