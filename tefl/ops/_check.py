@@ -52,12 +52,11 @@ def same_device(op: str, first: Tensor, *, of: str = "input", **others: Tensor |
     """Every tensor, given by its name, is on the device of the first, whose name is ``of``."""
     wanted = first.device
     for name, tensor in others.items():
-        if tensor is None or tensor.device == wanted or tensor.device.type == wanted.type == "cpu":
-            continue
-        raise ValueError(
-            f"tefl::{op}: {name} is on {tensor.device} but {of} is on {wanted}; wanted all on one device. "
-            f'Move it with {name}.to("{wanted}").'
-        )
+        if tensor is not None and tensor.device != wanted:
+            raise ValueError(
+                f"tefl::{op}: {name} is on {tensor.device} but {of} is on {wanted}; wanted all on one device. "
+                f'Move it with {name}.to("{wanted}").'
+            )
 
 
 def shape(op: str, name: str, tensor: Tensor, wanted: Sequence[int], why: str) -> None:

@@ -65,9 +65,9 @@ def test_statistics_carry_no_gradient(x: Tensor, weight: Tensor, name: str, carr
 
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
 def test_a_node_is_named_after_its_op(x: Tensor, weight: Tensor, name: str) -> None:
-    node = DIFFERENTIABLE[name](x, weight)[0].grad_fn
-    assert node is not None
-    assert node.name() == f"{name}Backward"
+    out = DIFFERENTIABLE[name](x, weight)[0]
+    assert out.grad_fn is not None
+    assert out.grad_fn.name() == f"{name}Backward"
 
 
 @forwards
