@@ -54,8 +54,8 @@ def same_device(op: str, first: Tensor, *, of: str = "input", **others: Tensor |
     for name, tensor in others.items():
         if tensor is not None and tensor.device != wanted:
             raise ValueError(
-                f"tefl::{op}: {name} is on {tensor.device} but {of} is on {wanted}; wanted all on one device. "
-                f'Move it with {name}.to("{wanted}").'
+                f"tefl::{op}: {name} is on {tensor.device} but {of} is on {wanted}; wanted all on one "
+                f'device. Move it with {name}.to("{wanted}").'
             )
 
 
