@@ -175,9 +175,8 @@ class OpCall:
         self._manager.warn_unknown_names(policy)
         if logger().isEnabledFor(logging.DEBUG):
             logger().debug("%s", self._decide(key, (args, kwargs), {}))
-        barred = self._manager.barred()
         ranked = rank(self.op_name, impls, policy)
-        verdicts = {impl.impl_id: barred.get(impl.impl_id) or available(impl, facts) for impl in ranked}
+        verdicts = {impl.impl_id: available(impl, facts) for impl in ranked}
         for impl_id, verdict in verdicts.items():
             self._report_raised(impl_id, verdict)
         fitting = [impl for impl in ranked if not isinstance(verdicts[impl.impl_id], str)]
@@ -193,8 +192,7 @@ class OpCall:
     def _decide(self, key: Key, asked: tuple[Any, Any] | None, failed: Mapping[str, str]) -> Decision:
         token, device, *dtypes = key
         facts = gather(device, tuple(dtypes))
-        barred = {**self._manager.barred(), **failed}
-        return decide(self.op_name, self._implementations(), policies.policy_of(token), facts, asked, barred)
+        return decide(self.op_name, self._implementations(), policies.policy_of(token), facts, asked, failed)
 
     # --- running -----------------------------------------------------------------------------------------
 
@@ -272,10 +270,10 @@ class OpCall:
         if errors:
             errors[-1].__cause__ = errors[0] if len(errors) > 1 else errors[-1].__cause__
             return errors[-1]
-        barred = {**entry.failed, **{impl_id: one_line(error) for impl_id, error in passed.items()}}
+        failed = {**entry.failed, **{impl_id: one_line(error) for impl_id, error in passed.items()}}
         key = self._key(args, kwargs)
         return DispatchError(
-            f"no implementation serves this call\n{self._decide(key, (args, kwargs), barred)}"
+            f"no implementation serves this call\n{self._decide(key, (args, kwargs), failed)}"
         )
 
     def _function(self, impl: OpImpl) -> Callable[..., Any]:

@@ -58,15 +58,15 @@ def decide(
     policy: SelectionPolicy,
     facts: Facts,
     arguments: tuple[tuple[Any, ...], Mapping[str, Any]] | None = None,
-    barred: Mapping[str, str] | None = None,
+    failed: Mapping[str, str] | None = None,
 ) -> Decision:
-    """Judge every implementation. ``barred`` gives, by impl_id, reasons that stand already, a failure say.
+    """Judge every implementation. ``failed`` says, by impl_id, which have failed before and how.
 
     Without ``arguments`` the predicates on arguments are not asked.
     """
 
     def judge(impl: OpImpl) -> Verdict:
-        verdict: Verdict = (barred or {}).get(impl.impl_id) or available(impl, facts)
+        verdict: Verdict = (failed or {}).get(impl.impl_id) or available(impl, facts)
         if isinstance(verdict, str) or arguments is None:
             return verdict
         return accepts(impl, *arguments) or verdict

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -122,10 +122,6 @@ class OpManager:
     def is_builtin(self, impl: OpImpl) -> bool:
         """Whether an implementation came with this package."""
         return self._builtins.get((impl.op_name, impl.impl_id)) is impl
-
-    def barred(self) -> Mapping[str, str]:
-        """Implementations that the environment rules out, by impl_id, with the reason."""
-        return {"vendor.cuda": "TE_FL_SKIP_CUDA=1 is set"} if _env.get("TE_FL_SKIP_CUDA") else {}
 
     def announce(self, op_name: str, device_type: str, impl: OpImpl) -> None:
         """Log which implementation serves an op, once per change."""

@@ -60,6 +60,8 @@ def test_a_call_takes_no_lock(op: str, x: torch.Tensor, manager: OpManager, add,
         def __enter__(self):
             raise AssertionError("a lock was taken")
 
+        def __exit__(self, *exc_info: object) -> None: ...
+
     for module in ("call", "lock", "manager", "policy", "recording", "registry"):
         monkeypatch.setattr(f"tefl.dispatch.{module}.LOCK", Untouchable())
     assert manager.call(op, x) == "default.flagos"
@@ -134,13 +136,11 @@ def test_nobody_inherits_an_empty_allow_list_as_all(manager: OpManager, add, op:
     assert manager.call(op, x) == "reference.torch"
 
 
-def test_skip_cuda_makes_the_cuda_kernels_unavailable_with_that_reason(
-    manager: OpManager, add, op: str, x, set_env
-) -> None:
-    add("vendor.cuda", vendor="nvidia")
-    add("reference.torch")
-    assert manager.call(op, x) == "vendor.cuda"
+def test_skip_cuda_makes_the_cuda_kernels_unavailable_with_that_reason(x: torch.Tensor, set_env) -> None:
+    def reason() -> str:
+        candidates = tefl.explain("rmsnorm_fwd", x, torch.ones(3)).candidates
+        return next(c.reason for c in candidates if c.impl_id == "vendor.cuda")
+
+    assert "TE_FL_SKIP_CUDA" not in reason()
     set_env(TE_FL_SKIP_CUDA="1")
-    assert manager.call(op, x) == "reference.torch"
-    reasons = {c.impl_id: c.reason for c in manager.explain(op, x).candidates}
-    assert reasons["vendor.cuda"] == "TE_FL_SKIP_CUDA=1 is set"
+    assert "TE_FL_SKIP_CUDA=1" in reason()
