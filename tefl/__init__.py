@@ -20,7 +20,15 @@ from . import dispatch, kernels  # noqa: E402 - not before the check of the torc
 
 dispatch.set_builtins(kernels.register_builtins)
 
-from . import ops  # noqa: E402 - the declarations ask dispatch for their routers
+if TYPE_CHECKING:
+    from . import privateuse1
+
+    def ops() -> tuple[dispatch.OpDecl, ...]:
+        """Every declared op: ``.name``, ``.family``, ``.schema``."""
+
+else:
+    from . import ops  # the declarations ask dispatch for their routers, and the package can be called
+
 from .dispatch import (  # noqa: E402
     BackendImplKind,
     DispatchError,
@@ -43,9 +51,6 @@ from .dispatch import (  # noqa: E402
     with_preference,
     with_strict_mode,
 )
-
-if TYPE_CHECKING:
-    from . import privateuse1
 
 __version__ = "0.1.0"
 

@@ -1,0 +1,118 @@
+"""Arguments for an op out of a few words: shapes not given follow from what the op's check accepts."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from tefl.dispatch import OpDecl
+from tefl.dispatch.schema import REQUIRED, Schema, parse
+
+__all__ = ["example_arguments", "named_shape", "named_value"]
+
+Shape = tuple[int, ...]
+Form = tuple[Shape, torch.dtype]
+NamedShape = tuple[str | None, Shape]
+
+DEFAULT_SHAPE = (4, 64)
+
+
+def named_shape(text: str) -> NamedShape:
+    """``"4,8"`` or ``"weight=8"``."""
+    name, equals, sizes = text.rpartition("=")
+    try:
+        shape = tuple(int(size) for size in sizes.split(",") if size.strip())
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no shape: give sizes such as 4,8 or weight=8"
+        ) from None
+    if any(size < 0 for size in shape):
+        raise argparse.ArgumentTypeError(f"{text!r} has a negative size")
+    return (name if equals else None), shape
+
+
+def named_value(text: str) -> tuple[str, Any]:
+    """``"eps=1e-6"``: a name and a Python literal, or a torch dtype by its name."""
+    name, _, value = text.partition("=")
+    dtype = getattr(torch, value.removeprefix("torch."), None)
+    if isinstance(dtype, torch.dtype):
+        return name, dtype
+    try:
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        hint = "give NAME=VALUE with a Python literal or a torch dtype"
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be read: {hint}") from None
+
+
+def example_arguments(
+    decl: OpDecl,
+    shapes: Sequence[NamedShape],
+    dtype: torch.dtype,
+    device: torch.device,
+    others: Mapping[str, Any],
+) -> dict[str, Any]:
+    """All arguments that the op requires, by name, with the given shapes, dtype, device and other values.
+
+    A required tensor without a shape gets the first form that the op's check accepts beside the others: like
+    the first tensor, its last dimension, or its rows; in ``dtype`` or, for statistics, float32. ValueError
+    where a name is unknown, a value is missing, or nothing is accepted (with the check's own words).
+    """
+    schema = parse(decl)
+    _demand_known((*(name for name, _ in shapes if name), *others), schema)
+    required = [name for name in schema.tensors if {**schema.positional, **schema.keyword}[name] is REQUIRED]
+    given = _by_name(shapes, required)
+    forms = [_forms(name, given, given.get(required[0], DEFAULT_SHAPE), dtype) for name in required]
+    optional = {name: [(shape, dtype)] for name, shape in given.items() if name not in required}
+    names = [*required, *optional]
+    failure: Exception | None = None
+    for choice in itertools.product(*forms, *optional.values()):
+        try:
+            _check(decl, schema, {**dict(zip(names, choice, strict=True))}, others)
+        except (TypeError, ValueError, RuntimeError) as error:
+            failure = failure or error
+        else:
+            made = {
+                n: torch.zeros(s, dtype=d, device=device) for n, (s, d) in zip(names, choice, strict=True)
+            }
+            return {**made, **others}
+    raise ValueError(f"{decl.name} accepts no such arguments: {failure}")
+
+
+def _demand_known(names: Iterable[str], schema: Schema) -> None:
+    for name in names:
+        if name not in schema.positional and name not in schema.keyword:
+            raise ValueError(f"{schema} has no argument {name!r}")
+
+
+def _by_name(shapes: Sequence[NamedShape], required: Sequence[str]) -> dict[str, Shape]:
+    named = {name: shape for name, shape in shapes if name is not None}
+    unnamed = [shape for name, shape in shapes if name is None]
+    free = [name for name in required if name not in named]
+    if len(unnamed) > len(free):
+        raise ValueError(f"{len(unnamed)} shapes without a name for {len(free)} tensors: {', '.join(free)}")
+    return {**dict(zip(free, unnamed, strict=False)), **named}
+
+
+def _forms(name: str, given: Mapping[str, Shape], first: Shape, dtype: torch.dtype) -> list[Form]:
+    """What a required tensor may look like, likeliest first."""
+    shapes = [given[name]] if name in given else [first, first[-1:], first[:-1]]
+    return list(dict.fromkeys((shape, kind) for kind in (dtype, torch.float32) for shape in shapes))
+
+
+def _check(decl: OpDecl, schema: Schema, forms: Mapping[str, Form], others: Mapping[str, Any]) -> None:
+    """Ask the op's check and fake function about tensors without memory."""
+    tensors = {name: torch.empty(s, dtype=d, device="meta") for name, (s, d) in forms.items()}
+    args, kwargs = schema.bind((), {**tensors, **others})
+    for question in _questions(decl):
+        question(*args, **kwargs)
+
+
+def _questions(decl: OpDecl) -> Iterator[Any]:
+    if decl.check is not None:
+        yield decl.check
+    yield decl.fake
