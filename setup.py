@@ -43,7 +43,8 @@ class Build(BuildExtension):
     def run(self) -> None:
         inplace = self.inplace or getattr(self, "editable_mode", False)
         package = Path("tefl") if inplace else Path(self.build_lib, "tefl")
-        (package / "include").mkdir(parents=True, exist_ok=True)
+        for folder in ("include", "lib"):
+            (package / folder).mkdir(parents=True, exist_ok=True)
         shutil.copy("csrc/include/tefl_provider.h", package / "include")
         facts = {"torch": torch.__version__, "debug": DEBUG, **self.build_fatbins(package)}
         (package / "_build.json").write_text(json.dumps(facts, indent=1) + "\n")
