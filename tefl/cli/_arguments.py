@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import ast
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -66,21 +66,17 @@ def example_arguments(
     _demand_known((*(name for name, _ in shapes if name), *others), schema)
     required = [name for name in schema.tensors if {**schema.positional, **schema.keyword}[name] is REQUIRED]
     given = _by_name(shapes, required)
-    forms = [_forms(name, given, given.get(required[0], DEFAULT_SHAPE), dtype) for name in required]
-    optional = {name: [(shape, dtype)] for name, shape in given.items() if name not in required}
-    names = [*required, *optional]
-    failure: Exception | None = None
-    for choice in itertools.product(*forms, *optional.values()):
-        try:
-            _check(decl, schema, {**dict(zip(names, choice, strict=True))}, others)
-        except (TypeError, ValueError, RuntimeError) as error:
-            failure = failure or error
-        else:
-            made = {
-                n: torch.zeros(s, dtype=d, device=device) for n, (s, d) in zip(names, choice, strict=True)
-            }
-            return {**made, **others}
-    raise ValueError(f"{decl.name} accepts no such arguments: {failure}")
+    forms = _forms(required, given, dtype)
+    complaints: list[str] = []
+    for choice in itertools.product(*forms.values()):
+        chosen = dict(zip(forms, choice, strict=True))
+        complaint = _complaint(decl, schema, chosen, others)
+        if complaint is None:
+            tensors = {name: torch.zeros(s, dtype=d, device=device) for name, (s, d) in chosen.items()}
+            return {**tensors, **others}
+        complaints.append(complaint)
+    guessed = [name for name in required[1:] if name not in given]
+    raise ValueError(f"{decl.name} accepts no such arguments: {_telling(complaints, guessed)}")
 
 
 def _demand_known(names: Iterable[str], schema: Schema) -> None:
@@ -98,21 +94,34 @@ def _by_name(shapes: Sequence[NamedShape], required: Sequence[str]) -> dict[str,
     return {**dict(zip(free, unnamed, strict=False)), **named}
 
 
-def _forms(name: str, given: Mapping[str, Shape], first: Shape, dtype: torch.dtype) -> list[Form]:
-    """What a required tensor may look like, likeliest first."""
-    shapes = [given[name]] if name in given else [first, first[-1:], first[:-1]]
-    return list(dict.fromkeys((shape, kind) for kind in (dtype, torch.float32) for shape in shapes))
+def _forms(required: Sequence[str], given: Mapping[str, Shape], dtype: torch.dtype) -> dict[str, list[Form]]:
+    """What each tensor argument may look like, likeliest first: all but the first required one are guessed."""
+    first = given.get(required[0], DEFAULT_SHAPE) if required else DEFAULT_SHAPE
+    forms: dict[str, list[Form]] = {name: [(shape, dtype)] for name, shape in given.items()}
+    forms |= {name: [(first, dtype)] for name in required[:1]}
+    for name in required[1:]:
+        shapes = [given[name]] if name in given else [first, first[-1:], first[:-1]]
+        forms[name] = list(
+            dict.fromkeys((shape, kind) for kind in (dtype, torch.float32) for shape in shapes)
+        )
+    return forms
 
 
-def _check(decl: OpDecl, schema: Schema, forms: Mapping[str, Form], others: Mapping[str, Any]) -> None:
-    """Ask the op's check and fake function about tensors without memory."""
+def _telling(complaints: Sequence[str], guessed: Sequence[str]) -> str:
+    """The first complaint that is not about a tensor whose form was only guessed."""
+    return next((text for text in complaints if not any(name in text for name in guessed)), complaints[0])
+
+
+def _complaint(
+    decl: OpDecl, schema: Schema, forms: Mapping[str, Form], others: Mapping[str, Any]
+) -> str | None:
+    """What the op's check or fake function says of such tensors; made without memory."""
     tensors = {name: torch.empty(s, dtype=d, device="meta") for name, (s, d) in forms.items()}
-    args, kwargs = schema.bind((), {**tensors, **others})
-    for question in _questions(decl):
-        question(*args, **kwargs)
-
-
-def _questions(decl: OpDecl) -> Iterator[Any]:
-    if decl.check is not None:
-        yield decl.check
-    yield decl.fake
+    try:
+        args, kwargs = schema.bind((), {**tensors, **others})
+        if decl.check is not None:
+            decl.check(*args, **kwargs)
+        decl.fake(*args, **kwargs)
+    except (TypeError, ValueError, RuntimeError) as error:
+        return str(error)
+    return None
