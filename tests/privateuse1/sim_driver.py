@@ -64,8 +64,8 @@ class Table:
 class Sim:
     """The provider with Python's manners: errors raise SimError, results are returned."""
 
-    def __init__(self, *, start: bool = True) -> None:
-        library = ctypes.CDLL(str(LIBRARY))
+    def __init__(self, path: Path = LIBRARY, *, start: bool = True) -> None:
+        library = ctypes.CDLL(str(path))
         library.tefl_provider_get.restype = ctypes.POINTER(Provider)
         self.provider = library.tefl_provider_get().contents
         self.runtime = Table("tefl_runtime", self.provider.runtime)

@@ -6,6 +6,7 @@ Asynchrony is tested without clocks: a kernel "gate" holds its stream until the 
 from __future__ import annotations
 
 import ctypes
+import shutil
 import subprocess
 import threading
 from ctypes import c_int32, c_void_p
@@ -16,8 +17,9 @@ from sim_driver import DEVICE, HOST, INVALID, LIBRARY, OUT_OF_MEMORY, Sim, SimEr
 
 
 @pytest.fixture(scope="module")
-def sim() -> Sim:
-    return Sim()
+def sim(tmp_path_factory: pytest.TempPathFactory) -> Sim:
+    """The provider from a copy of its library: another instance than the device of this process may have."""
+    return Sim(shutil.copy(LIBRARY, tmp_path_factory.mktemp("sim")))
 
 
 @pytest.fixture(scope="module")
@@ -498,9 +500,9 @@ def test_calls_before_the_start_are_errors(python):
     ]
 
 
-def test_the_process_ends_cleanly_with_streams_at_work(python, compile_library, tmp_path, image):
+def test_the_process_ends_cleanly_with_streams_at_work(fresh_python, tmp_path, image):
     (tmp_path / "image").write_bytes(image)
-    python(
+    fresh_python(
         f"""
         from ctypes import c_int32, c_void_p, addressof
         from sim_driver import Sim
