@@ -11,12 +11,12 @@ get lost in it without a word.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
 from torch.autograd.forward_ad import _set_fwd_grad_enabled, unpack_dual
+from torch.autograd.function import _SingleLevelFunction
 
 from tefl.dispatch.policy import current_token, use_token
 from tefl.dispatch.types import Backward, OpDecl
@@ -46,13 +46,21 @@ def autograd_kernel(decl: OpDecl) -> Callable[..., Any]:
     return kernel
 
 
-class _Node(Function):
+class _Node(_SingleLevelFunction):
     """What all nodes share. Each op has a subclass, since a node is named after its class.
 
-    ``apply`` takes the class itself, the dispatch keys and the values, and then what autograd connects.
+    ``apply`` takes the class itself, the dispatch keys and the values, and then what autograd connects. The
+    base class is that of torch.autograd.Function, which would serve all levels of torch.func transforms at
+    once where a dispatcher's kernel serves one.
     """
 
     signature: Signature
+    apply: ClassVar[Callable[..., Any]]
+
+    @staticmethod
+    def _compiled_autograd_key(ctx: Any) -> tuple[Any, ...]:
+        """Nodes of equal keys may share a compiled backward; what else is on ctx is guarded on."""
+        return (ctx._autograd_function_id,)
 
     @classmethod
     def connected(cls, values: Values) -> Values:
@@ -136,14 +144,13 @@ def _node_of(decl: OpDecl) -> type[_Node]:
 def _record(node: type[_Node], keyset: torch.DispatchKeySet, values: Values) -> Any:
     """Run the op as a node. Under torch.func transforms a kernel serves one level, and so does this node."""
     arguments = node, keyset, values, *node.connected(values)
-    apply = super(Function, node).apply  # type: ignore[misc] # Function's own serves all levels by itself
     if not _transformed():
-        return apply(*arguments)
+        return node.apply(*arguments)
     functorch = torch._C._functorch
     before = functorch.get_single_level_autograd_function_allowed()
     functorch.set_single_level_autograd_function_allowed(True)
     try:
-        return apply(*arguments)
+        return node.apply(*arguments)
     finally:
         functorch.set_single_level_autograd_function_allowed(before)
 
