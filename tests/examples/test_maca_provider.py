@@ -161,16 +161,23 @@ def test_the_kernel_runs_behind_the_call_on_the_current_stream_of_its_own_card(r
     code = """
 import torch, tefl
 x, w = torch.randn(1 << 14, 1 << 10).to("maca:1"), torch.ones(1 << 10, device="maca:1")
-side = torch.Stream(device="maca:1")
-torch.accelerator.synchronize("maca:1")
-with side:
-    out, _ = torch.ops.tefl.rmsnorm_fwd(x, w)
-    pending = not side.query()
-    idle = torch.maca.default_stream(1).query() and torch.maca.default_stream(0).query()
-    side.synchronize()
-    print(pending, idle, side.query(), out.device, torch.maca.current_device())
+streams = [torch.maca.default_stream(0), torch.maca.default_stream(1), torch.Stream(device="maca:1")]
+
+def busy():
+    return [not stream.query() for stream in streams]
+
+torch.maca.synchronize(1)
+out, _ = torch.ops.tefl.rmsnorm_fwd(x, w)
+print(busy(), torch.maca.current_device(), out.device)
+torch.maca.synchronize(1)
+with streams[2]:
+    torch.ops.tefl.rmsnorm_fwd(x, w)
+    print(busy())
+torch.maca.synchronize(1)
+print(busy())
 """
-    assert succeed(run_python("-c", code)) == "True True True maca:1 0\n"
+    expected = ["[False, True, False] 0 maca:1", "[False, False, True]", "[False, False, False]"]
+    assert succeed(run_python("-c", code)).splitlines() == expected
 
 
 def test_operands_dropped_after_the_call_keep_their_values_for_the_kernel(run_python: RunPython) -> None:
@@ -206,10 +213,10 @@ def explain(run_python: RunPython, device: str = "maca", dtype: str = "", **vari
     return {"winner": winner, **dict(line.split(" | ", 1) for line in lines)}
 
 
-def test_it_is_chosen_on_maca_where_triton_has_no_launch_table_to_run_by(run_python: RunPython) -> None:
+def test_it_is_chosen_on_maca_where_triton_has_nothing_to_run_on_and_says_so(run_python: RunPython) -> None:
     reasons = explain(run_python)
     assert reasons["winner"] == "vendor.maca"
-    assert "launch" in reasons["default.flagos"]
+    assert "Triton" in reasons["default.flagos"]
 
 
 def test_it_is_no_candidate_for_tensors_of_the_cpu(run_python: RunPython) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Callable
@@ -52,7 +53,7 @@ def test_the_first_50_losses_on_maca_are_those_on_the_cpu(train: Callable[..., A
     assert on_maca["train"] == pytest.approx(on_cpu["train"], rel=1e-4)
     assert on_maca["held_out"] == pytest.approx(on_cpu["held_out"], rel=1e-4)
     before, after = on_maca["held_out"]["0"], on_maca["held_out"]["50"]
-    assert before == pytest.approx(5.545, abs=0.05)  # ln 256: it knows nothing yet
+    assert before == pytest.approx(math.log(256), abs=0.1)  # it knows nothing yet
     assert after < 3.1  # single bytes of this text have an entropy of 3.15: it has learned from context
 
 
