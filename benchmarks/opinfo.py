@@ -2,14 +2,15 @@
 
     python benchmarks/opinfo.py --device maca --sample-fraction 0.1 --json out.json
 
-The samples are those of `torch.testing._internal` (OpInfo), float32. One that fails on the CPU itself is not
-counted. Operators run in worker processes, so that a crash is a failure of the operator it happened in. Without
-TEFL_PROVIDER the built-in `sim` provider is claimed under the name given by --device.
+The samples are those of `torch.testing._internal` (OpInfo), float32. One that fails on the CPU itself is
+not counted. Operators run in worker processes, so that a crash is a failure of the operator it happened in.
+Without TEFL_PROVIDER the built-in `sim` provider is claimed under the name given by --device.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import random
@@ -51,7 +52,9 @@ def to_cpu(value: Any, device: str) -> Any:
     """Return the CPU's twin of a sample's argument: a leaf over a copy of the same storage."""
     if isinstance(value, torch.Tensor) and value.device.type == device and value.layout == torch.strided:
         storage = value.untyped_storage().cpu()
-        twin = torch.empty(0, dtype=value.dtype).set_(storage, value.storage_offset(), value.shape, value.stride())
+        twin = torch.empty(0, dtype=value.dtype).set_(
+            storage, value.storage_offset(), value.shape, value.stride()
+        )
         return twin.requires_grad_(value.requires_grad)
     if isinstance(value, torch.Tensor):
         return value.detach().cpu().requires_grad_(value.requires_grad)
@@ -87,7 +90,7 @@ def run_sample(op: Any, arguments: tuple[Any, tuple[Any, ...], dict[str, Any]]) 
 
 
 def result_device(sample: Any) -> str:
-    """Return the type of the device that a sample's results belong on: the one it names, else its operands'."""
+    """Return the type of the device that results belong on: the one the sample names, else its operands'."""
     if sample.kwargs.get("device") is not None:
         return torch.device(sample.kwargs["device"]).type
     operands = tensors_in((sample.input, sample.args, sample.kwargs))
@@ -118,17 +121,17 @@ def check_sample(op: Any, sample: Any, device: str) -> str | None:
     twins = tree_map(lambda value: to_cpu(value, device), arguments)
     try:
         wanted = run_sample(op, twins)
-    except Exception:
+    except Exception:  # noqa: BLE001
         return "skipped"  # whatever it is, it is not the device's
     try:
         compare(op.name, run_sample(op, arguments), wanted, result_device(sample))
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - an operator may fail in any way
         return message(error)
     return None
 
 
 def samples_of(op: Any, device: str, fraction: float) -> list[Any]:
-    """Return an operator's samples on `device`, or a random but repeatable fraction of them (at least one)."""
+    """Return an operator's samples on `device`, or a repeatable fraction of them, drawn at random."""
     torch.manual_seed(SEED)
     samples = list(op.sample_inputs(device, torch.float32, requires_grad=op.supports_autograd))
     if fraction < 1:
@@ -141,7 +144,7 @@ def check_op(op: Any, device: str, fraction: float) -> OpResult:
     result = OpResult(full_name(op))
     try:
         samples = samples_of(op, device, fraction)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001
         return OpResult(result.op, failed=1, errors=[f"making samples: {message(error)}"])
     for sample in samples:
         error = check_sample(op, sample, device)
@@ -180,12 +183,14 @@ def claim(device: str) -> None:
     register_backend(PrivateUse1Backend(name=device, provider="sim"))
 
 
-def worker(device: str, fraction: float) -> None:
+def worker(device: str, fraction: float, module: str | None) -> None:
     """Check the operators named on standard input, one JSON line each on standard output."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     report = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what an operator prints is not a result
+    if module:
+        importlib.import_module(module)
     claim(device)
     ops = float32_ops()
     for name in sys.stdin.read().split():
@@ -197,6 +202,7 @@ def run_worker(names: list[str], arguments: argparse.Namespace) -> Iterator[dict
     """Yield the lines of one worker; the last may be followed by a crash or by a kill for silence."""
     command = [sys.executable, __file__, "--worker", "--device", arguments.device]
     command += ["--sample-fraction", str(arguments.sample_fraction)]
+    command += ["--import", arguments.module] if arguments.module else []
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -281,13 +287,16 @@ def print_summary(facts: dict[str, Any]) -> None:
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="maca", help="the device's name (default: maca)")
     parser.add_argument(
         "--sample-fraction", type=float, default=1.0, help="fraction of each operator's samples (default: 1)"
     )
     parser.add_argument("--ops", nargs="*", help="only these operators, by OpInfo name")
     parser.add_argument("--json", type=Path, help="write the summary there too")
+    parser.add_argument("--import", dest="module", help="a module to import before the device is claimed")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
     if not 0 < arguments.sample_fraction <= 1:
@@ -298,7 +307,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     arguments = parse_arguments()
     if arguments.worker:
-        worker(arguments.device, arguments.sample_fraction)
+        worker(arguments.device, arguments.sample_fraction, arguments.module)
         return
     names = arguments.ops or list(float32_ops())
     results = []

@@ -57,6 +57,8 @@ void AliasCall::enter(torch::jit::Stack& stack) {
   c10::IValue* arguments = stack.data() + stack.size() - plan_.arguments;
   for (size_t i = 0; i < plan_.arguments; ++i) to_alias(arguments[i], i);
   if (has_operand_ && stranger_) throw_device_mismatch();
+  TORCH_CHECK(!has_generator_ || index_ >= 0, "Expected a 'cpu' device type for generator but found '",
+              device_name(), "'");  // it alone brought the call here
   if (index_ < 0) index_ = current_device();
   if (plan_.generators != 0) fill_generators(arguments);
 }
@@ -79,7 +81,8 @@ void AliasCall::to_alias(c10::IValue& value, size_t argument) {
   } else if (value.isDevice() && value.toDevice().type() == kType) {
     index_ = resolve_index(value.toDevice().index());
     value = alias_target().device(index_);
-  } else if (value.isGenerator() && value.toGenerator().device().type() == kType) {
+  } else if (value.isGenerator()) {
+    has_generator_ = true;
     value = inner_generator(value.toGenerator());
   }
 }
@@ -120,7 +123,8 @@ void AliasCall::throw_device_mismatch() const {
 
 at::Tensor AliasCall::new_alias(const at::Tensor& tensor, bool written) {
   TORCH_CHECK_NOT_IMPLEMENTED(tensor.has_storage(), device_name(), ": ", op_.operator_name(),
-                              " got a tensor of layout ", tensor.layout(), "; only strided ones are supported");
+                              " got a tensor of layout ", tensor.layout(),
+                              "; only strided ones are supported");
   auto alias = tensor_over(shared_alias(tensor.storage()), tensor, alias_target().key);
   originals_.add(tensor.unsafeGetTensorImpl());
   aliases_.add(alias.unsafeGetTensorImpl());
@@ -182,7 +186,8 @@ at::Tensor AliasCall::relabel(at::Tensor result) {
   c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
   const int64_t known = alias_storages_.find(impl);
   if (known >= 0) return tensor_over(storages_[known].original, result, c10::DispatchKey::PrivateUse1);
-  // Nobody else holds it (the tensor and this function do): its memory changes hands instead of being wrapped.
+  // Nobody else holds it (the tensor and this function do): its memory changes hands instead of being
+  // wrapped.
   if (result.use_count() == 1 && storage.use_count() == 2) {
     impl->_mutable_data_ptr_no_checks().unsafe_set_device(device_at(index_));
     impl->set_allocator(&allocator());

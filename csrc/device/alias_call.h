@@ -67,6 +67,7 @@ class AliasCall {
   const c10::OperatorHandle& op_;
   c10::DeviceIndex index_ = -1;
   bool has_operand_ = false;             // some tensor is on our device
+  bool has_generator_ = false;           // one was given
   std::optional<c10::Device> stranger_;  // where the first operand is that may not stay where it is
   size_t stranger_argument_ = 0;
 

@@ -44,13 +44,13 @@ c10::Storage source_of(const c10::Storage& alias) {
   const auto& pointer = alias.data_ptr();
   if (pointer.get_deleter() != &drop_source) return {};
   auto* target = static_cast<c10::intrusive_ptr_target*>(pointer.get_context());
-  return c10::Storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(
-      static_cast<c10::StorageImpl*>(target)));
+  return c10::Storage(
+      c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(static_cast<c10::StorageImpl*>(target)));
 }
 
 at::Tensor tensor_over(c10::Storage storage, const at::Tensor& like, c10::DispatchKey key) {
-  auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key),
-                                                         like.dtype());
+  auto tensor =
+      at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key), like.dtype());
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   const c10::TensorImpl* source = like.unsafeGetTensorImpl();
   impl->set_sizes_and_strides(source->sizes(), source->strides(), source->storage_offset());
@@ -61,8 +61,9 @@ at::Tensor tensor_over(c10::Storage storage, const at::Tensor& like, c10::Dispat
 }
 
 at::Tensor as_alias(const at::Tensor& tensor) {
-  TORCH_CHECK(tensor.device().type() == kType && tensor.has_storage(), "as_alias() takes a strided tensor on ",
-              device_name(), ", got ", tensor.layout(), " on ", tensor.device());
+  TORCH_CHECK(tensor.device().type() == kType && tensor.has_storage(),
+              "as_alias() takes a strided tensor on ", device_name(), ", got ", tensor.layout(), " on ",
+              tensor.device());
   ensure_initialized();
   const auto index = tensor.device().index();
   if (alias_target().type == c10::kCPU) wait_for_current_stream(index);

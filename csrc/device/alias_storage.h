@@ -19,9 +19,9 @@ at::Tensor tensor_over(c10::Storage storage, const at::Tensor& like, c10::Dispat
 /// current stream that might still write it. Writes are seen on both sides. Detached.
 at::Tensor as_alias(const at::Tensor& tensor);
 
-/// Our device's tensor over the memory of `tensor`, which is on the alias device: one that as_alias() or a view
-/// of its result made, or any tensor in memory of our device. A non-negative `index` says which device is meant,
-/// and must be the right one. Detached.
+/// Our device's tensor over the memory of `tensor`, which is on the alias device: one that as_alias() or a
+/// view of its result made, or any tensor in memory of our device. A non-negative `index` says which device
+/// is meant, and must be the right one. Detached.
 at::Tensor from_alias(const at::Tensor& tensor, c10::DeviceIndex index = -1);
 
 }  // namespace tefl::device

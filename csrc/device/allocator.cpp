@@ -1,5 +1,7 @@
 #include "device/allocator.h"
 
+#include <pthread.h>
+
 #include <iomanip>
 #include <sstream>
 #include <string>
@@ -90,7 +92,10 @@ c10::DeviceAllocator& allocator() {
   return *instance;
 }
 
-void install_allocator() { c10::SetAllocator(kType, &allocator()); }
+void install_allocator() {
+  c10::SetAllocator(kType, &allocator());
+  pthread_atfork([] { blocks().lock(); }, [] { blocks().unlock(); }, [] { blocks().unlock(); });
+}
 
 void* allocate_block(size_t bytes, c10::DeviceIndex index) {
   ensure_initialized();

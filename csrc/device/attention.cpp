@@ -15,8 +15,8 @@ int64_t as_int(sdp::SDPBackend backend) { return static_cast<int64_t>(backend); 
 // wants a gradient, which the fused kernel has not. A GPU's fused kernels have names of their own, so that
 // composite operators are the way there.
 int64_t choose(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-               const std::optional<at::Tensor>& mask, double dropout, bool causal, std::optional<double> scale,
-               bool grouped) {
+               const std::optional<at::Tensor>& mask, double dropout, bool causal,
+               std::optional<double> scale, bool grouped) {
   const bool mask_gradient = mask && mask->defined() && mask->requires_grad();
   if (alias_target().type != c10::kCPU || mask_gradient) return as_int(sdp::SDPBackend::math);
   return at::_fused_sdp_choice(query, key, value, mask, dropout, causal, scale, grouped);

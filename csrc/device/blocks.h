@@ -17,6 +17,10 @@ class BlockTable {
  public:
   using Stats = c10::CachingDeviceAllocator::DeviceStats;
 
+  /// Held around a fork, so that the child's copy of the table is whole and free.
+  void lock() { mutex_.lock(); }
+  void unlock() { mutex_.unlock(); }
+
   void add(const Block& block);
   std::optional<Block> remove(void* begin);
   std::optional<Block> find(const void* pointer) const;

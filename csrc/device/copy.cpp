@@ -42,7 +42,8 @@ void enqueue(const at::Tensor& source, const at::Tensor& destination, c10::Strea
         "memcpy_async");
 }
 
-// In the source's stream. The write waits for readers of the destination, and its later readers for the write.
+// In the source's stream. The write waits for readers of the destination, and its later readers for the
+// write.
 void copy_block_on_device(const at::Tensor& source, const at::Tensor& destination) {
   const auto stream = current_stream(source.device().index());
   const auto other = current_stream(destination.device().index());

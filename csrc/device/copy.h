@@ -6,8 +6,9 @@
 namespace tefl::device {
 
 /// aten::_copy_from: writes `source` into `destination`, of which at least one is on the device. Converts
-/// dtype and strides, broadcasts, honours conjugate and negative bits. Where both are on the device the copy is
-/// in stream order; where one is on the host it is done on return, unless `non_blocking` and the host's is pinned.
+/// dtype and strides, broadcasts, honours conjugate and negative bits. Where both are on the device the copy
+/// is in stream order; where one is on the host it is done on return, unless `non_blocking` and the host's is
+/// pinned.
 at::Tensor copy_from(const at::Tensor& source, const at::Tensor& destination, bool non_blocking);
 
 /// aten::_copy_from_and_resize: the same into a destination that takes the source's shape.

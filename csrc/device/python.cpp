@@ -96,7 +96,8 @@ py::object wrap(const at::Tensor& tensor) {
   return py::reinterpret_steal<py::object>(THPVariable_Wrap(tensor));
 }
 
-// torch::wrap_pybind_function turns our errors into PyTorch's exception types, torch.OutOfMemoryError included.
+// torch::wrap_pybind_function turns our errors into PyTorch's exception types, torch.OutOfMemoryError
+// included.
 void bind_claiming(py::module_& m) {
   using torch::wrap_pybind_function;
   m.def("load_provider", wrap_pybind_function(&open_provider), py::arg("path"),
@@ -120,9 +121,8 @@ void bind_devices(py::module_& m) {
   m.def("in_bad_fork", &in_bad_fork);
   m.def("device_count", &device_count);
   m.def("current_device", &current_device);
-  m.def(
-      "set_device", wrap_pybind_function([](c10::DeviceIndex index) { exchange_device(index); }),
-      py::arg("index"));
+  m.def("set_device", wrap_pybind_function([](c10::DeviceIndex index) { exchange_device(index); }),
+        py::arg("index"));
   m.def("exchange_device", wrap_pybind_function(&exchange_device), py::arg("index"));
   m.def("synchronize", wrap_pybind_function_no_gil(&synchronize), py::arg("index") = -1);
   m.def("device_properties", wrap_pybind_function(&device_properties), py::arg("index"));

@@ -20,6 +20,7 @@
 #include "device/guard.h"
 #include "device/hooks.h"
 #include "device/host_redirect.h"
+#include "device/recurrent.h"
 #include "device/views.h"
 
 namespace tefl::device {
@@ -34,8 +35,8 @@ std::vector<std::unique_ptr<torch::Library>>& libraries() {
 }
 
 torch::Library& open_library(const char* ns, DispatchKey key) {
-  libraries().push_back(
-      std::make_unique<torch::Library>(torch::Library::IMPL, ns, key, __FILE__, static_cast<uint32_t>(__LINE__)));
+  libraries().push_back(std::make_unique<torch::Library>(torch::Library::IMPL, ns, key, __FILE__,
+                                                         static_cast<uint32_t>(__LINE__)));
   return *libraries().back();
 }
 
@@ -56,8 +57,11 @@ void register_own_kernels() {
   aten.impl("_efficientzerotensor", efficient_zero_tensor);
   aten.impl("_copy_from", copy_from);
   aten.impl("_copy_from_and_resize", copy_from_and_resize);
-  aten.impl("native_dropout", native_dropout);
   register_views(aten);
+  if (alias_target().type == c10::kCPU) {  // a GPU has its own kernels for these
+    aten.impl("native_dropout", native_dropout);
+    register_recurrent_cells(aten);
+  }
 }
 
 // Bits of a tensor that the copy kernel sees to, instead of PyTorch's materialising it by another copy.
@@ -80,11 +84,11 @@ int register_alias_kernels() {
     const auto op = dispatcher.findOp(name);
     if (!op || !op->hasSchema() || !is_aliased(name, *op)) continue;
     const auto full_name = c10::toString(name);
-    aten.impl(full_name.c_str(), CppFunction::makeFromBoxedFunctor(std::make_unique<AliasKernel>(op->schema())));
+    aten.impl(full_name.c_str(),
+              CppFunction::makeFromBoxedFunctor(std::make_unique<AliasKernel>(op->schema())));
     ++count;
   }
-  open_library("_", DispatchKey::PrivateUse1)
-      .fallback(CppFunction::makeFromBoxedFunction<&alias_fallback>());
+  open_library("_", DispatchKey::PrivateUse1).fallback(CppFunction::makeFromBoxedFunction<&alias_fallback>());
   return count;
 }
 

@@ -24,7 +24,8 @@ struct Pool {
   std::map<int, size_t> next;
 };
 
-// A stream id is the provider's handle, which spares a table on the way back; 0 stands for the default stream.
+// A stream id is the provider's handle, which spares a table on the way back; 0 stands for the default
+// stream.
 thread_local std::array<c10::StreamId, kMaxDevices> current_ids{};
 std::array<std::atomic<tefl_stream>, kMaxDevices> default_streams{};
 std::array<std::atomic<bool>, kMaxDevices> default_known{};
