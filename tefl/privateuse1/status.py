@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from tefl import _native
-from tefl._errors import ConfigError, one_line
+from tefl._errors import ConfigError
 from tefl.privateuse1 import broker, discovery
 from tefl.privateuse1.checks import BackendError, Defect
 
@@ -29,14 +29,8 @@ def status() -> dict[str, Any]:
         "abi": plan.library.abi if plan else None,
         "alias": plan.library.alias if plan else None,
         "origin": plan.origin if plan else None,
-        "devices": None,
+        "devices": int(_native.load().device_count()) if broker.is_registered() else None,
     }
-    if facts["registered"]:
-        try:
-            facts["devices"] = int(_native.load().device_count())
-        except RuntimeError as error:
-            what = f"the devices cannot be counted: {one_line(error)}"
-            defects.append(Defect(what, "see the provider's settings"))
     facts["defects"] = [{"what": defect.what, "remedy": defect.remedy} for defect in defects]
     facts["candidates"] = _candidates()
     return facts

@@ -86,6 +86,21 @@ print(m.get_device_capability("maca:1"))
     assert out.splitlines() == [f"simulated device 1 | {64 << 20} 0 0 True", "(0, 0)"]
 
 
+def test_a_bad_setting_of_the_provider_is_an_error_of_the_first_use(python):
+    out = python(
+        BF16
+        + """
+print(m.device_count(), m.is_available())
+for _ in range(2):
+    try: torch.ones(1, device="maca")
+    except RuntimeError as error: print(error)
+""",
+        TEFL_SIM_DEVICES="many",
+    )
+    told = "maca: init failed: TEFL_SIM_DEVICES='many': want a whole number from 1 to 64"
+    assert out.splitlines() == ["0 False", told, told]
+
+
 def test_streams_and_events_order_work(python):
     out = python(
         BF16

@@ -49,7 +49,8 @@ int32_t configured_devices() {
   const char* text = std::getenv("TEFL_SIM_DEVICES");
   if (text == nullptr || *text == '\0') return 2;
   const auto count = whole_number(text);
-  if (!count || *count < 1 || *count > kMaxDevices) bad_value("TEFL_SIM_DEVICES", text, "want a whole number from 1 to 64");
+  if (!count || *count < 1 || *count > kMaxDevices)
+    bad_value("TEFL_SIM_DEVICES", text, "want a whole number from 1 to 64");
   return static_cast<int32_t>(*count);
 }
 
