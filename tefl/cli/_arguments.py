@@ -95,7 +95,7 @@ def _by_name(shapes: Sequence[NamedShape], required: Sequence[str]) -> dict[str,
 
 
 def _forms(required: Sequence[str], given: Mapping[str, Shape], dtype: torch.dtype) -> dict[str, list[Form]]:
-    """What each tensor argument may look like, likeliest first: all but the first required one are guessed."""
+    """What each tensor argument may look like, likeliest first; what has no shape is guessed."""
     first = given.get(required[0], DEFAULT_SHAPE) if required else DEFAULT_SHAPE
     forms: dict[str, list[Form]] = {name: [(shape, dtype)] for name, shape in given.items()}
     forms |= {name: [(first, dtype)] for name in required[:1]}

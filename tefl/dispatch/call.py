@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -62,7 +63,8 @@ class _Entry:
     device_type: str
     ranked: list[OpImpl]
     """Allowed by the policy and available here, in order."""
-    static: Mapping[str, Slower]
+    slower: Mapping[str, Slower]
+    """Those of them that name a faster one, whatever the arguments."""
     failed: dict[str, str] = field(default_factory=dict)
     announced: set[str] = field(default_factory=set)
     fast: tuple[Callable[..., Any], OpImpl] | None = None
@@ -162,9 +164,10 @@ class OpCall:
         """Start an empty table; the first one reads the op's declaration."""
         self._manager.ensure_ready()
         if self._decl is None and (decl := declarations().get(self.op_name)) is not None:
-            self._decl, self._schema, self._check = decl, (schema := parse(decl)), decl.check
+            schema = parse(decl)
             self._defaults, self._keyword_defaults = tuple(schema.positional.values()), schema.keyword
-            self._slots = schema.slots
+            self._schema, self._slots, self._check = schema, schema.slots, decl.check
+            self._decl = decl  # last: it says to other threads that the rest is there
         self._table = table = _Table(epoch.now)
         return table
 
@@ -221,7 +224,7 @@ class OpCall:
                 return "has failed"
             answer = accepts(impl, args, kwargs)
             self._report_raised(impl.impl_id, answer)
-            return answer or entry.static.get(impl.impl_id)
+            return answer or entry.slower.get(impl.impl_id)
 
         return pick(entry.ranked, verdict)
 
@@ -243,8 +246,10 @@ class OpCall:
             entry.announced.add(impl.impl_id)
             self._manager.announce(self.op_name, entry.device_type, impl)
         if recording.active:
-            recording.count(self.op_name, impl.impl_id, entry.device_type, next(iter(entry.failed), None))
-        if entry.fast is None and impl.supports is None and impl.impl_id not in entry.static:
+            before = itertools.takewhile(lambda other: other is not impl, entry.ranked)
+            failed = next((other.impl_id for other in before if other.impl_id in entry.failed), None)
+            recording.count(self.op_name, impl.impl_id, entry.device_type, failed)
+        if entry.fast is None and impl.supports is None and impl.impl_id not in entry.slower:
             with LOCK:  # so that a failure on another thread is not forgotten
                 if impl is next((i for i in entry.ranked if i.impl_id not in entry.failed), None):
                     entry.fast = function, impl

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,6 @@ import torch
 from .. import _env
 from .._errors import nearest
 from .._log import logger
-from . import policy as policies
 from .call import OpCall
 from .decision import Decision
 from .discovery import PluginError, PluginState, load_plugins
@@ -23,6 +23,8 @@ from .spelling import unknown_names
 from .types import DispatchError, OpImpl
 
 __all__ = ["OpManager", "explain", "get_manager", "get_registry", "route", "set_builtins"]
+
+_IS_OURS = re.compile("TE_FL_").match
 
 _register_builtins: Callable[[OpRegistry], None] | None = None
 
@@ -55,7 +57,9 @@ class OpManager:
         """Run an op on these arguments, positional or by keyword, defaults filled in from its schema.
 
         It computes only: no autograd graph is recorded and no result requires grad, whatever arguments do.
-        ``torch.ops.tefl`` has the differentiable ops. DispatchError where no implementation fits.
+        ``torch.ops.tefl`` has the differentiable ops. An op that is registered and not declared has no
+        schema: its arguments are passed on as they are, and it must not write them, since another
+        implementation runs where one fails. DispatchError where no implementation fits.
         """
         with torch.no_grad():
             return _without_grad(self.op(op_name).from_user(args, kwargs))
@@ -99,7 +103,9 @@ class OpManager:
         logger().info("Registered impl_ids: %s", list(self.registry.impl_ids()))
 
     def _fill(self) -> None:
-        log, _ = logger(), policies.policy_of(0)  # a variable that cannot be read is an error before all else
+        for name in filter(_IS_OURS, _env.VARIABLES):
+            _env.get(name)  # one that cannot be read is an error here, before anything runs
+        log = logger()
         for name, hint in _env.unknown().items():
             self._warn_once(name, f"environment variable {name} is unknown; {hint}")
         before = set(self.registry.implementation_keys())

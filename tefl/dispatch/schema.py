@@ -60,8 +60,8 @@ class Schema:
     """Positional arguments in order, with their defaults or REQUIRED."""
     keyword: Mapping[str, Any]
     """Keyword-only arguments in order, with their defaults or REQUIRED."""
-    tensors: tuple[str, ...]
-    """Those that are a tensor or a list of tensors, optional ones included."""
+    tensors: Mapping[str, str]
+    """Those that are tensors, with torch's word for the type, such as Tensor or Optional[Tensor]."""
     slots: tuple[int, ...] | None
     """Their positions; None where one is keyword-only or a list, or where the first may be left out."""
     mutates: bool
@@ -87,11 +87,12 @@ class Schema:
 
     def demand_tensors(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """TypeError where an argument that must be a tensor, or a list of them, is something else."""
-        for name, value in (*zip(self.positional, args, strict=False), *kwargs.items()):
-            members = value if isinstance(value, (list, tuple)) else (value,)
-            if name in self.tensors and not all(m is None or isinstance(m, torch.Tensor) for m in members):
-                got = type(value).__name__
-                raise TypeError(f"{self.op_name}: argument {name!r} must be a tensor, got {got}")
+        given = {**dict(zip(self.positional, args, strict=True)), **kwargs}
+        for name, wanted in self.tensors.items():
+            if not _is_tensor(given[name], wanted):
+                what = "a list of tensors" if "List" in wanted else "a tensor"
+                got = type(given[name]).__name__
+                raise TypeError(f"{self.op_name}: argument {name!r} must be {what}, got {got}")
 
     def __str__(self) -> str:
         return f"{self.op_name}({', '.join((*self.positional, *self.keyword))})"
@@ -105,10 +106,19 @@ def parse(decl: OpDecl) -> Schema:
         decl.name,
         {a.name: _default(a) for a in arguments if not a.kwarg_only},
         {a.name: _default(a) for a in arguments if a.kwarg_only},
-        tuple(a.name for a in arguments if "Tensor" in str(a.type)),
+        {a.name: str(a.type) for a in arguments if "Tensor" in str(a.type)},
         _slots(arguments),
         any(a.alias_info is not None and a.alias_info.is_write for a in arguments),
     )
+
+
+def _is_tensor(value: Any, wanted: str) -> bool:
+    if value is None:
+        return wanted.startswith("Optional")
+    if "List" in wanted:
+        is_list = isinstance(value, (list, tuple))
+        return is_list and all(m is None or isinstance(m, torch.Tensor) for m in value)
+    return isinstance(value, torch.Tensor)
 
 
 def _slots(arguments: Sequence[Any]) -> tuple[int, ...] | None:

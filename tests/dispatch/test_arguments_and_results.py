@@ -93,6 +93,7 @@ class TestArguments:
             ((None,), {"epsilon": 1.0}, "has no argument 'epsilon'"),
             ((None,), {"bias": None}, "got argument 'bias' twice"),
             ((3.0,), {}, "argument 'bias' must be a tensor, got float"),
+            (([torch.ones(3)],), {}, "argument 'bias' must be a tensor, got list"),
         ],
     )
     def test_arguments_that_do_not_fit_the_schema_are_named(
@@ -100,6 +101,29 @@ class TestArguments:
     ) -> None:
         with pytest.raises(TypeError, match=message):
             manager.call(name, x, *args, **kwargs)
+
+    @pytest.mark.parametrize("given", [None, 3.0, [torch.ones(3)]])
+    def test_a_tensor_that_is_required_must_be_one(self, manager: OpManager, name: str, given) -> None:
+        with pytest.raises(TypeError, match="argument 'input' must be a tensor, got"):
+            manager.call(name, given, None)
+
+    def test_lists_of_tensors_are_lists_and_keyword_only_tensors_count(
+        self, manager: OpManager, add, declared, x: torch.Tensor
+    ) -> None:
+        name = declared(
+            "(Tensor[] inputs, *, Tensor scale) -> Tensor", fake=lambda inputs, *, scale: inputs[0]
+        )
+        seen = []
+        add(
+            "vendor.acme",
+            lambda inputs, *, scale: inputs[0],
+            to=name,
+            is_available=lambda f: seen.append(f.dtypes),
+        )
+        assert manager.call(name, [x, x], scale=x.double()) is x
+        assert seen == [(torch.float32, torch.float64)]
+        with pytest.raises(TypeError, match="argument 'inputs' must be a list of tensors, got Tensor"):
+            manager.call(name, x, scale=x)
 
     def test_the_check_runs_before_any_implementation_is_chosen(
         self, manager: OpManager, add, implementation, declared, x: torch.Tensor

@@ -40,6 +40,19 @@ def test_what_serves_the_call_is_counted_and_the_fallback_beside_it(
     assert calls.fallbacks == {(op, "default.flagos", "reference.torch", "cpu"): 3}
 
 
+def test_one_that_comes_before_the_failed_one_in_the_order_is_no_fallback(
+    manager: OpManager, add, implementation, op: str, x: torch.Tensor
+) -> None:
+    add("default.flagos", supports=lambda x: len(x) > 1)
+    add("vendor.acme", implementation(error=RuntimeError("boom")))
+    add("reference.torch")
+    with tefl.record() as calls:
+        manager.call(op, x[:1])
+        manager.call(op, x)
+    assert calls == {(op, "reference.torch", "cpu"): 1, (op, "default.flagos", "cpu"): 1}
+    assert calls.fallbacks == {(op, "vendor.acme", "reference.torch", "cpu"): 1}
+
+
 def test_one_that_says_not_supported_is_no_fallback(
     manager: OpManager, add, implementation, op: str, x
 ) -> None:

@@ -139,6 +139,28 @@ def test_a_bad_value_is_an_error_at_first_use_and_not_on_import(fresh_python) ->
     assert "accepted:" in error
 
 
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "TE_FL_PREFER",
+        "TE_FL_PREFER_VENDOR",
+        "TE_FL_STRICT",
+        "TE_FL_ALLOW_VENDORS",
+        "TE_FL_DENY_VENDORS",
+        "TE_FL_PER_OP",
+        "TE_FL_PLUGIN_MODULES",
+        "TE_FL_SKIP_CUDA",
+    ],
+)
+def test_every_variable_is_read_at_first_use_whether_it_matters_there_or_not(
+    set_env: SetEnv, manager, add, op: str, variable: str
+) -> None:
+    add("reference.torch")
+    set_env(**{variable: "!"})
+    with pytest.raises(ConfigError, match=f"{variable}='!'"):
+        manager.call(op)
+
+
 def test_an_unknown_variable_of_ours_gets_one_warning_with_the_nearest_name(
     set_env: SetEnv, manager, add, op: str, warnings_in
 ) -> None:
