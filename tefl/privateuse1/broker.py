@@ -21,10 +21,11 @@ from torch.utils.backend_registration import (
 import tefl.dispatch
 from tefl import _env, _native
 from tefl._errors import one_line
+from tefl._log import logger
 from tefl.privateuse1 import discovery, module, names
 from tefl.privateuse1.backend import PrivateUse1Backend
 from tefl.privateuse1.checks import BackendError, Defect, declaration_defects, kernel_defects
-from tefl.privateuse1.library import ProviderLibrary, open_library
+from tefl.privateuse1.library import ProviderLibrary, open_library, unusable_library
 from tefl.privateuse1.workarounds import KernelRecorder
 
 
@@ -154,17 +155,18 @@ def plan_chosen(*, warn_if_ambiguous: bool = False) -> Plan | None:
 
 
 def _plan(candidate: discovery.Candidate, origin: str) -> Plan:
-    global _failure
     try:
         backend = candidate.load()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  a vendor's code may raise anything; the defect tells it
         defect = Defect(
             f"the provider {candidate.name!r} of {candidate.source} cannot be loaded: {one_line(error)}",
             "repair or uninstall that package, or set TEFL_PROVIDER=none",
         )
-        _failure = (None, (defect,))
-        raise BackendError("no device is registered", [defect]) from error
-    library = open_library(backend.provider)
+        logger().debug("loading the provider %r failed", candidate.name, exc_info=True)
+        backend = PrivateUse1Backend(candidate.name, candidate.source)
+        library = unusable_library(candidate.source, [defect])
+    else:
+        library = open_library(backend.provider)
     device_name = _env.get("TEFL_DEVICE_NAME") or backend.name or library.name or ""
     return Plan(backend, library, device_name, origin)
 

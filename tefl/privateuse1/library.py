@@ -34,15 +34,16 @@ def open_library(provider: str | os.PathLike[str]) -> ProviderLibrary:
     try:
         native = _native.load()
     except ImportError as error:
-        return _unusable(path, [Defect(str(error), "a provider needs tefl's compiled part")])
+        return unusable_library(path, [Defect(str(error), "a provider needs tefl's compiled part")])
     if isinstance(path, bytes):  # os.fspath of a bytes path
         path = os.fsdecode(path)
     handle, defects = native.load_provider(path)
     if handle is None:
-        return _unusable(path, [Defect(what, remedy) for what, remedy in defects])
+        return unusable_library(path, [Defect(what, remedy) for what, remedy in defects])
     facts = native.provider_info(handle)
     return ProviderLibrary(path, handle, facts["name"], facts["version"], facts["abi"], facts["alias"], ())
 
 
-def _unusable(path: str, defects: list[Defect]) -> ProviderLibrary:
+def unusable_library(path: str, defects: list[Defect]) -> ProviderLibrary:
+    """Return a library of which only is known what is wrong with it."""
     return ProviderLibrary(path, None, None, None, None, None, tuple(defects))

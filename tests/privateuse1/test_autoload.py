@@ -229,10 +229,12 @@ print("STATUS", [f"{d['what']} {d['remedy']}" for d in status()["defects"]], sta
         ("return 'no backend'", "TypeError: maca_provider:backend is neither a PrivateUse1Backend nor"),
     ],
 )
-def test_an_entry_point_that_fails_is_a_warning(python, site, body, told):
+def test_an_entry_point_that_fails_is_a_warning_and_an_error_of_its_device(python, site, body, told):
     site.install_provider("maca", SIM, body=body)
-    out = python(SHOW, **site.environment())
-    assert out.startswith("privateuseone\nRuntimeWarning")
+    code = SHOW + "try: torch.ones(1, device='maca')\nexcept RuntimeError as error: print('USE', error)"
+    out, use = python(code, **site.environment()).split("USE")
+    assert out.startswith("maca\nRuntimeWarning")
+    assert told in use
     assert "the provider 'maca' of maca-provider 1.0 cannot be loaded" in out
     assert told in out
 
