@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ INCLUDE = ROOT / "csrc" / "include"
 sys.path.insert(0, str(HERE))
 
 from interpreters import Fork, Interpreter, Site, link_packages  # noqa: E402
+from sim_driver import LIBRARY, Kernels, Sim  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -76,3 +78,22 @@ def site(tmp_path: Path) -> Site:
     folder = tmp_path / "site"
     folder.mkdir()
     return Site(folder)
+
+
+@pytest.fixture(scope="session")
+def sim(tmp_path_factory: pytest.TempPathFactory) -> Sim:
+    """The provider from a copy of its library: another instance than the device of this process may have."""
+    return Sim(shutil.copy(LIBRARY, tmp_path_factory.mktemp("sim")))
+
+
+@pytest.fixture(scope="session")
+def image(compile_library: Compile) -> bytes:
+    """A binary for the simulator: the kernels of sim_kernels.c."""
+    source = (HERE / "sim_kernels.c").read_text()
+    return compile_library("sim_kernels", source, "-O1", "-Wall", "-Wextra", "-Werror").read_bytes()
+
+
+@pytest.fixture
+def kernels(sim: Sim, image: bytes) -> Kernels:
+    """The test kernels on device 0."""
+    return Kernels(sim, image, 0)

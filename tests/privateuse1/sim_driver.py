@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import ctypes
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from ctypes import byref, c_char, c_double, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 HEADER = ROOT / "csrc" / "include" / "tefl_provider.h"
@@ -161,3 +165,32 @@ class Sim:
         if status not in (OK, NOT_READY):
             raise SimError(name, status, self.error())
         return status == OK
+
+
+class Kernels:
+    """The kernels of sim_kernels.c on one device: ``kernels("store", stream, pointer(x), c_int32(1))``."""
+
+    def __init__(self, sim: Sim, image: bytes, device: int) -> None:
+        self.sim, self.module = sim, sim.load(device, image)
+
+    def __call__(self, name: str, stream: c_void_p, *values, **shape) -> None:
+        self.sim.launch(self.sim.function(self.module, name), stream, *values, **shape)
+
+    def close(self, stream: c_void_p) -> c_int32:
+        """Hold `stream` until the flag that is returned becomes 1."""
+        flag = c_int32(0)
+        self("gate", stream, pointer(flag))
+        return flag
+
+
+def pointer(thing) -> c_void_p:
+    """Return the address of a ctypes object."""
+    return c_void_p(ctypes.addressof(thing))
+
+
+@contextmanager
+def fails(status: int, match: str) -> Iterator[None]:
+    """Expect a SimError of that status whose message matches."""
+    with pytest.raises(SimError, match=match) as raised:
+        yield
+    assert raised.value.status == status
