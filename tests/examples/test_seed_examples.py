@@ -73,7 +73,9 @@ def test_the_file_alone_finds_the_plugin_beside_it(fresh_python: FreshPython) ->
     check_log(done.stderr, "vendor.myvendor", "myvendor")
 
 
-def test_statistics_of_the_seeds_form_are_repaired_with_one_warning(fresh_python: FreshPython) -> None:
+def test_statistics_with_a_last_dimension_of_one_are_repaired_with_one_warning(
+    fresh_python: FreshPython,
+) -> None:
     done = fresh_python(args=[str(EXAMPLES / "example_intree.py")])
     (warning,) = [line for line in done.stderr.splitlines() if "WARNING" in line]
     assert "'vendor.mybackend' returned result 1 as float32 (4, 1), brought to float32 (4,)" in warning
