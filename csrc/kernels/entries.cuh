@@ -28,6 +28,6 @@
 /// The most threads a block may have; the launch side keeps to them. What a thread keeps decides: LayerNorm's
 /// backward has two sums for each column it keeps, and with four vectors needs more than 512 threads leave
 /// it.
-#define TEFL_FORWARD_THREADS 1024
+#define TEFL_FORWARD_THREADS(KEPT) ((KEPT) == 2 ? 512 : 1024)
 #define TEFL_RMSNORM_BACKWARD_THREADS(KEPT) 512
 #define TEFL_LAYERNORM_BACKWARD_THREADS(KEPT) ((KEPT) == 4 ? 256 : 512)

@@ -6,7 +6,7 @@
 namespace tefl {
 
 #define LAYERNORM_FWD(NAME, T, W, V, KEPT)                                                            \
-  extern "C" __global__ void __launch_bounds__(TEFL_FORWARD_THREADS) tefl_layernorm_fwd_##NAME(       \
+  extern "C" __global__ void __launch_bounds__(TEFL_FORWARD_THREADS(KEPT)) tefl_layernorm_fwd_##NAME( \
       const T* input, const W* weight, const W* bias, T* out, float* mean, float* rstd, int64_t rows, \
       int64_t columns, int64_t input_stride, float eps, float offset) {                               \
     const ForwardArgs<T, W> args{input, nullptr, weight,  bias,         out, nullptr, mean,           \

@@ -39,9 +39,6 @@ class NormForward {
   __device__ explicit NormForward(const ForwardArgs<T, W>& args) : args_(args) {}
 
   __device__ void run() {
-    if constexpr (kKeepWeight)
-      for_each_vector<V, kKept>(args_.columns,
-                                [&](int i, int64_t c) { weights_[i] = Weights::load(args_.weight + c); });
     const int64_t step = int64_t(gridDim.x) * blockDim.y;
     for (int64_t base = int64_t(blockIdx.x) * blockDim.y; base < args_.rows; base += step) {
       row_ = base + threadIdx.y;
@@ -55,8 +52,6 @@ class NormForward {
   using Values = Pack<T, V>;
   using Weights = Pack<W, V>;
   static constexpr bool kLayer = kNorm == Norm::kLayer;
-  // Keeping more than two would push the row itself out of the registers.
-  static constexpr bool kKeepWeight = kKept == 1 || kKept == 2;
 
   __device__ void one_row() {
     // All loads are under way before the first value is waited for.
@@ -122,7 +117,7 @@ class NormForward {
 
   __device__ void write(int i, int64_t column, float mean, float rstd) const {
     const Values x = read_again(i, column);
-    const Weights w = kKeepWeight ? weights_[kKeepWeight ? i : 0] : Weights::load(args_.weight + column);
+    const Weights w = Weights::load(args_.weight + column);  // in cache: every row wants it
     Weights b = {};
     if (kLayer && args_.bias) b = Weights::load(args_.bias + column);
     Values out;
@@ -138,7 +133,6 @@ class NormForward {
   const ForwardArgs<T, W>& args_;
   int64_t row_, columns_;
   Values kept_[kKept > 0 ? kKept : 1];
-  Weights weights_[kKeepWeight ? kKept : 1];
   RowSum<1> row_sum_;
 };
 

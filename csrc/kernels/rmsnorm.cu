@@ -7,7 +7,7 @@
 namespace tefl {
 
 #define RMSNORM_FWD(NAME, T, W, V, KEPT)                                                          \
-  extern "C" __global__ void __launch_bounds__(TEFL_FORWARD_THREADS)                              \
+  extern "C" __global__ void __launch_bounds__(TEFL_FORWARD_THREADS(KEPT))                        \
       tefl_rmsnorm_fwd_##NAME(const T* input, const W* weight, T* out, float* rstd, int64_t rows, \
                               int64_t columns, int64_t input_stride, float eps, float offset) {   \
     const ForwardArgs<T, W> args{input, nullptr, weight,  nullptr,      out, nullptr, nullptr,    \
@@ -16,7 +16,7 @@ namespace tefl {
   }
 
 #define ADD_RMSNORM_FWD(NAME, T, W, V, KEPT)                                                                \
-  extern "C" __global__ void __launch_bounds__(TEFL_FORWARD_THREADS)                                        \
+  extern "C" __global__ void __launch_bounds__(TEFL_FORWARD_THREADS(KEPT))                                  \
       tefl_add_rmsnorm_fwd_##NAME(const T* input, const T* residual, const W* weight, T* out,               \
                                   T* residual_out, float* rstd, int64_t rows, int64_t columns,              \
                                   int64_t input_stride, int64_t residual_stride, float eps, float offset) { \

@@ -15,8 +15,9 @@ __all__ = ["Plan", "backward_blocks", "backward_plan", "forward_plan"]
 _WARP = 32
 _BLOCK = 128
 """Threads of a block that short rows share."""
-_FORWARD_THREADS = 1024
 _GRID_LIMIT = 2**31 - 1
+_REGISTERS = 65536
+"""Of a multiprocessor of every architecture the kernels are compiled for."""
 
 
 @dataclass(frozen=True)
@@ -47,16 +48,27 @@ class Plan:
 
 @cache
 def forward_plan(columns: int, itemsize: int, aligned: bool) -> Plan:
-    """``aligned``: every row starts at a 16-byte boundary and is a multiple of 16 bytes long."""
-    return _plan(
-        columns, itemsize, aligned, {1: _FORWARD_THREADS, 2: _FORWARD_THREADS, 4: _FORWARD_THREADS}, True
-    )
+    """``aligned``: every row starts at a 16-byte boundary and is a multiple of 16 bytes long.
+
+    Two vectors a thread where that is at most 512 threads: three such blocks fit on a multiprocessor, and the
+    loads of one overlap the sums of another.
+    """
+    if not aligned:
+        return _scalar(columns, share=True)
+    return _short(columns, itemsize) or _long(columns, itemsize, {2: 512, 4: 1024}, 1024)
 
 
 @cache
 def backward_plan(columns: int, itemsize: int, aligned: bool, layer: bool) -> Plan:
-    """``layer``: LayerNorm's, which keeps two sums a column and so leaves room for fewer threads."""
-    return _plan(columns, itemsize, aligned, {1: 512, 2: 512, 4: 256 if layer else 512}, False)
+    """``layer``: LayerNorm's, which keeps two sums a column and so leaves room for fewer threads.
+
+    Four vectors a thread: there are at most 512 threads on a multiprocessor, and all bytes in flight are theirs.
+    """
+    if not aligned:
+        return _scalar(columns, share=False)
+    return _short(columns, itemsize, layer) or _long(
+        columns, itemsize, {4: 256 if layer else 512}, 512, layer
+    )
 
 
 def backward_blocks(plan: Plan, rows: int, multiprocessors: int) -> int:
@@ -64,21 +76,32 @@ def backward_blocks(plan: Plan, rows: int, multiprocessors: int) -> int:
     return min(plan.blocks(rows), multiprocessors * plan.resident)
 
 
-def _plan(columns: int, itemsize: int, aligned: bool, limits: dict[int, int], share_scalar: bool) -> Plan:
-    if not aligned:
-        return _scalar(columns, share_scalar)
+def _short(columns: int, itemsize: int, layer: bool = False) -> Plan | None:
+    """Rows that a warp or less of it holds: several share a block, and none needs a barrier."""
     width = 16 // itemsize
-    vectors = columns // width
     for count in (1, 2, 4):
-        if vectors <= count * _WARP:
-            threads = min(_WARP, _power_of_two(vectors))
-            return Plan(f"n{count}", threads, _BLOCK // threads, count * width, 8 if count == 1 else 4)
-    for count in (2, 4):
-        threads = _whole_warps(-(-vectors // count))
-        if threads <= limits[count]:
-            return Plan(f"n{count}", threads, 1, count * width, max(1, 512 // threads))
-    threads = max(limits.values())
-    return Plan("loop", threads, 1, 0, 1024 // threads)
+        if columns <= count * _WARP * width:
+            threads = min(_WARP, _power_of_two(columns // width))
+            return Plan(
+                f"n{count}", threads, _BLOCK // threads, count * width, _resident(count, _BLOCK, layer)
+            )
+    return None
+
+
+def _long(columns: int, itemsize: int, limits: dict[int, int], most: int, layer: bool = False) -> Plan:
+    """Rows that have a block each; ``limits``: threads that a block may have, by vectors a thread."""
+    width = 16 // itemsize
+    for count, limit in limits.items():
+        threads = _whole_warps(-(-columns // (count * width)))
+        if threads <= limit:
+            return Plan(f"n{count}", threads, 1, count * width, _resident(count, threads, layer))
+    return Plan("loop", most, 1, 0, 1024 // most)
+
+
+def _resident(count: int, threads: int, layer: bool) -> int:
+    """Blocks of a backward that a multiprocessor has registers for (as the compiler reports them, or more)."""
+    registers = {1: 80, 2: 128, 4: 168 if layer else 128}[count]
+    return max(1, _REGISTERS // (registers * threads))
 
 
 def _scalar(columns: int, share: bool) -> Plan:
