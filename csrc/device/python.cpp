@@ -7,6 +7,7 @@
 #include <torch/csrc/utils/device_lazy_init.h>
 
 #include "device/alias_storage.h"
+#include "device/autograd_threads.h"
 #include "device/current_device.h"
 #include "device/generator.h"
 #include "device/lifetime.h"
@@ -53,10 +54,18 @@ py::dict provider_info(const py::capsule& handle) {
   return info;
 }
 
+void end_with_interpreter() {
+  {
+    py::gil_scoped_release no_gil;
+    settle_autograd_threads();
+  }
+  process_is_ending();
+}
+
 int claim_from_python(const py::capsule& handle, const std::string& name) {
   const int count = claim(&provider_in(handle), name);
   torch::utils::register_fork_handler_for_device_init(kType);
-  py::module_::import("atexit").attr("register")(py::cpp_function(&process_is_ending));
+  py::module_::import("atexit").attr("register")(py::cpp_function(&end_with_interpreter));
   return count;
 }
 
