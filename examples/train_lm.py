@@ -27,7 +27,7 @@ import tefl.privateuse1
 
 # Not program text, or not everywhere installed: packages of others, tests, character tables, the manual.
 SKIPPED_FOLDERS = {"site-packages", "dist-packages", "test", "tests", "idle_test", "encodings", "pydoc_data"}
-# Long enough that early training is calm: rounding differences between devices then stay rounding differences.
+# Steps; long enough that training starts calmly, and rounding differences between devices stay what they are.
 WARMUP = 40
 HELD_OUT_WINDOWS = 64
 PROMPT = b"def "

@@ -21,6 +21,7 @@ __all__ = [
     "from_alias",
     "is_registered",
     "parse_device_type",
+    "raw_stream",
     "register_backend",
     "status",
 ]
@@ -40,6 +41,14 @@ def from_alias(tensor: torch.Tensor, index: int | None = None) -> torch.Tensor:
     """Return a tensor on the claimed device over the memory of `tensor`, which is on the alias device."""
     device_tensor: torch.Tensor = _native.load().from_alias(tensor, -1 if index is None else index)
     return device_tensor
+
+
+def raw_stream(index: int | None = None) -> int:
+    """Return the provider's own handle of the calling thread's current stream, on the current device or `index`.
+
+    It is a `tefl_stream` of `tefl_provider.h` as a number: what a vendor's implementation hands to its kernels.
+    """
+    return int(_native.load().raw_stream(-1 if index is None else index))
 
 
 def device_arg(text: str) -> torch.device:

@@ -12,6 +12,7 @@ import torch
 
 from maca_provider import library
 from tefl import BackendImplKind, OpImpl
+from tefl.privateuse1 import raw_stream
 
 # For trying out what happens when an implementation breaks: set MACA_FAIL=1 and run anything with an rmsnorm.
 _FAIL = os.environ.get("MACA_FAIL") == "1"
@@ -46,7 +47,7 @@ def rmsnorm_fwd(input, weight, eps, *, zero_centered_gamma, out_dtype):
     input, weight = input.contiguous(), weight.contiguous()
     out = torch.empty_like(input, dtype=out_dtype)
     rsigma = torch.empty(input.shape[:-1], dtype=torch.float32, device=input.device)
-    stream = torch.accelerator.current_stream(input.device.index).native_handle
+    stream = raw_stream(input.device.index)
     library.rmsnorm_fwd(out, rsigma, input, weight, eps, zero_centered_gamma, stream)
     return out, rsigma
 
