@@ -44,9 +44,9 @@ def from_alias(tensor: torch.Tensor, index: int | None = None) -> torch.Tensor:
 
 
 def raw_stream(index: int | None = None) -> int:
-    """Return the provider's own handle of the calling thread's current stream, on the current device or `index`.
+    """Return the provider's handle of the calling thread's current stream on device `index`, else the current.
 
-    It is a `tefl_stream` of `tefl_provider.h` as a number: what a vendor's implementation hands to its kernels.
+    It is a `tefl_stream` of `tefl_provider.h` as a number: what a vendor's implementation gives its kernels.
     """
     return int(_native.load().raw_stream(-1 if index is None else index))
 

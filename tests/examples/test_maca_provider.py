@@ -296,8 +296,8 @@ print(torch.ones(1, device="maca").item())
 
 
 def test_a_script_may_end_right_after_a_backward(run_python: RunPython) -> None:
-    # The thread that ran the backward still holds objects of the caller's then. The long switch interval keeps the
-    # interpreter from it, so that without an orderly end two of three such processes abort.
+    # The thread that ran the backward still holds objects of the caller's then. The long switch interval keeps
+    # the interpreter from it: without an orderly end, two of three such processes abort.
     code = """
 import sys, torch
 sys.setswitchinterval(100)
