@@ -153,6 +153,16 @@ def test_flaggems_layernorm_would_round_its_statistics() -> None:
     assert predicate(Facts("cuda", 0, (torch.float32,), (9, 0))) is None
 
 
+def test_flaggems_would_round_the_gradient_of_a_wider_weight() -> None:
+    predicate = impl(flaggems, "rmsnorm_bwd").is_available
+    assert predicate is not None
+    dtypes = (torch.bfloat16, torch.bfloat16, torch.float32, torch.float32)
+    assert predicate(Facts("cuda", 0, dtypes, (9, 0))) == (
+        "FlagGems rounds dweight to torch.bfloat16; the weight is float32"
+    )
+    assert predicate(Facts("cuda", 0, (*dtypes[:3], torch.bfloat16), (9, 0))) is None
+
+
 def test_float64_is_left_to_the_reference() -> None:
     for table in (triton, cuda, flaggems):
         assert all(torch.float64 not in (i.supported_dtypes or ()) for i in table.implementations())

@@ -25,13 +25,16 @@ PTX = """
 """
 
 
+def test_a_tensor_is_known_by_its_dtype_and_whether_it_is_aligned_to_16_bytes() -> None:
+    assert specialise(ALIGNED) == ("*bf16", True)
+    assert specialise(ALIGNED[1:]) == ("*bf16", False)
+    assert specialise(ALIGNED[8:]) == ("*bf16", True)
+    assert specialise(ALIGNED.float()) == ("*fp32", True)
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        (ALIGNED, ("*bf16", True)),
-        (ALIGNED[1:], ("*bf16", False)),
-        (ALIGNED[8:], ("*bf16", True)),
-        (ALIGNED.float(), ("*fp32", True)),
         (None, ("constexpr", None)),
         (1, ("constexpr", 1)),
         (0, ("i32", True)),
@@ -45,7 +48,7 @@ PTX = """
     ],
     ids=str,
 )
-def test_an_argument_is_known_by_its_type_and_divisibility(value: object, expected: object) -> None:
+def test_a_number_is_known_by_its_type_and_divisibility(value: object, expected: object) -> None:
     assert specialise(value) == expected
 
 

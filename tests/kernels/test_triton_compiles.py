@@ -1,21 +1,23 @@
 """Every Triton kernel compiles to machine code for every architecture and dtype, with no GPU there.
 
-Each compiled kernel must be one that the launcher can start: it counts the scratch pointers that Triton adds.
+Each compiled kernel must be one that the launcher itself can start, with the parameters that are expected.
 """
 
 from __future__ import annotations
 
 from itertools import product
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 triton = pytest.importorskip("triton", reason="Triton is an optional dependency: pip install tefl[triton]")
 
-from tefl.kernels.launcher import Specialisation, TritonKernel, compile_triton, scratch_pointers  # noqa: E402
+from tefl.kernels.launcher import Specialisation, TritonKernel, _launchable, compile_triton  # noqa: E402
 from tefl.kernels.triton import _utils  # noqa: E402
 from tefl.kernels.triton.ops import norm  # noqa: E402
 
+LETTERS = {"i32": "i", "fp32": "f"}
 ARCHES = (80, 90)
 DTYPES = ("*bf16", "*fp16", "*fp32")
 NOTHING: Specialisation = ("constexpr", None)
@@ -88,11 +90,33 @@ def test_compiles(name: str, dtype: str, arch: int) -> None:
         options = dict(constexprs)
         num_warps = options.pop("num_warps")
         compiled = compile_triton(KERNELS[name].function, arguments, options, arch, num_warps)
-        own = sum(kind != "constexpr" for kind, _ in arguments)
         assert compiled.asm["cubin"].startswith(b"\x7fELF")
         assert f".target sm_{arch}" in compiled.asm["ptx"]
-        assert scratch_pointers(compiled.asm["ptx"], compiled.metadata.name, own) is not None
-        assert compiled.metadata.num_warps == num_warps
+        launchable = _launchable(compiled, arguments)
+        assert launchable is not None
+        assert launchable.threads == 32 * num_warps
+        assert launchable.kernel.signature.rstrip("0") == "".join(
+            LETTERS.get(kind, "p") for kind, _ in arguments if kind != "constexpr"
+        )
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        {"global_scratch_size": 64},
+        {"profile_scratch_size": 64},
+        {"num_ctas": 2},
+        {"launch_pdl": True},
+        {"name": "x"},
+    ],
+    ids=str,
+)
+def test_what_the_launcher_does_not_know_is_left_to_triton(unknown: dict[str, Any]) -> None:
+    arguments, constexprs = reduce("*bf16", False)
+    options = dict(constexprs)
+    compiled = compile_triton(KERNELS["_REDUCE"].function, arguments, options, 90, options.pop("num_warps"))
+    changed = SimpleNamespace(asm=compiled.asm, metadata=compiled.metadata._replace(**unknown))
+    assert _launchable(changed, arguments) is None
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

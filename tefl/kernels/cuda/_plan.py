@@ -62,7 +62,7 @@ def forward_plan(columns: int, itemsize: int, aligned: bool) -> Plan:
 def backward_plan(columns: int, itemsize: int, aligned: bool, layer: bool) -> Plan:
     """``layer``: LayerNorm's, which keeps two sums a column and so leaves room for fewer threads.
 
-    Four vectors a thread: there are at most 512 threads on a multiprocessor, and all bytes in flight are theirs.
+    Four vectors a thread: at most 512 threads fit on a multiprocessor, and all bytes in flight are theirs.
     """
     if not aligned:
         return _scalar(columns, share=False)

@@ -28,7 +28,7 @@ def implementations() -> Iterable[OpImpl]:
             priority=120,
             supported_dtypes=_DTYPES,
             devices=("cuda",),
-            is_available=_float32_only if name == "layernorm_fwd" else unavailable,
+            is_available=_AVAILABLE.get(name, unavailable),
             supports=_forward_fits if name.endswith("fwd") else _backward_fits,
         )
 
@@ -44,6 +44,15 @@ def _float32_only(facts: Facts) -> str | None:
     if facts.dtypes and facts.dtypes[0] is not torch.float32:
         return f"FlagGems keeps LayerNorm's statistics in {facts.dtypes[0]}; float32 is promised"
     return unavailable(facts)
+
+
+def _weight_as_wide_as_input(facts: Facts) -> str | None:
+    if len(facts.dtypes) == 4 and facts.dtypes[3] is torch.float32 is not facts.dtypes[1]:
+        return f"FlagGems rounds dweight to {facts.dtypes[1]}; the weight is float32"
+    return unavailable(facts)
+
+
+_AVAILABLE = {"layernorm_fwd": _float32_only, "rmsnorm_bwd": _weight_as_wide_as_input}
 
 
 def _forward_fits(input: Tensor, *_: Any, out_dtype: torch.dtype | None, **__: Any) -> str | None:

@@ -30,7 +30,8 @@ namespace cuda_on_host {
 // swapcontext that makes no system call, and a block meets tens of thousands of times.
 struct Fiber {
   ucontext_t context;
-  std::vector<char> stack = std::vector<char>(64 * 1024 + 1088);  // no power of two: it would share cache sets
+  std::vector<char> stack =
+      std::vector<char>(64 * 1024 + 1088);  // no power of two: it would share cache sets
   jmp_buf place;
   bool started = false, done = false;
   unsigned meetings = 0;
