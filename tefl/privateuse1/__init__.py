@@ -44,7 +44,7 @@ def from_alias(tensor: torch.Tensor, index: int | None = None) -> torch.Tensor:
 
 
 def raw_stream(index: int | None = None) -> int:
-    """Return the provider's handle of the calling thread's current stream on device `index`, else the current.
+    """Return the provider's handle of the calling thread's current stream, of device `index` if given.
 
     It is a `tefl_stream` of `tefl_provider.h` as a number: what a vendor's implementation gives its kernels.
     """
