@@ -10,6 +10,8 @@
 #include "device/current_device.h"
 #include "device/lifetime.h"
 #include "device/provider.h"
+#include "device/shared.h"
+#include "device/shared_allocator.h"
 #include "device/streams.h"
 
 namespace tefl::device {
@@ -88,6 +90,7 @@ class Allocator final : public c10::DeviceAllocator {
 }  // namespace
 
 c10::DeviceAllocator& allocator() {
+  if (shared_guard()) return shared_allocator();
   static auto* instance = new Allocator;  // never destroyed: storages keep the pointer
   return *instance;
 }

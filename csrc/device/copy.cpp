@@ -58,7 +58,7 @@ void copy_block_with_host(const at::Tensor& source, const at::Tensor& destinatio
   enqueue(source, destination, stream);
   // Pageable memory is the caller's again on return, so that the copy must be done by then.
   if (!non_blocking || !is_pinned(host.const_data_ptr())) {
-    check(runtime().stream_synchronize(native_stream(stream)), "stream_synchronize");
+    synchronize_stream(stream);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "device/provider.h"
+#include "device/shared.h"
 
 namespace tefl::device {
 namespace {
@@ -35,25 +36,29 @@ c10::DeviceIndex device_count() noexcept {
   return static_cast<c10::DeviceIndex>(found);
 }
 
-c10::DeviceIndex current_device() noexcept { return current; }
+c10::DeviceIndex current_device() noexcept {
+  return shared_guard() ? shared_guard()->getDevice().index() : current;
+}
 
 c10::DeviceIndex exchange_device(c10::DeviceIndex index) {
-  const c10::DeviceIndex before = current;
+  const c10::DeviceIndex before = current_device();
   if (index < 0 || index == before) return before;
   check_index(index);
   check(tell_provider(index), "set_current_device");
   current = index;
+  if (shared_guard()) shared_guard()->setDevice(shared_device(index));
   return before;
 }
 
 void set_device_unchecked(c10::DeviceIndex index) noexcept {
-  if (index < 0 || index == current) return;
+  if (index < 0 || index == current_device()) return;
   tell_provider(index);
   current = index;
+  if (shared_guard()) shared_guard()->uncheckedSetDevice(shared_device(index));
 }
 
 c10::DeviceIndex resolve_index(c10::DeviceIndex index) {
-  if (index < 0) return current;
+  if (index < 0) return current_device();
   check_index(index);
   return index;
 }

@@ -5,6 +5,7 @@
 #include "device/current_device.h"
 #include "device/lifetime.h"
 #include "device/provider.h"
+#include "device/shared.h"
 #include "device/streams.h"
 
 namespace tefl::device {
@@ -23,6 +24,10 @@ bool is_done(tefl_status status, const char* function) {
 
 void record_event(void** event, c10::Stream stream, bool timing) {
   const auto native_target = native_stream(stream);
+  if (shared_guard()) {
+    const auto flag = timing ? c10::EventFlag::BACKEND_DEFAULT : c10::EventFlag::PYTORCH_DEFAULT;
+    return shared_guard()->record(event, shared_stream(stream), stream.device_index(), flag);
+  }
   if (*event == nullptr) {
     tefl_event created = nullptr;
     check(runtime().event_create(stream.device_index(), timing, &created), "event_create");
@@ -33,32 +38,38 @@ void record_event(void** event, c10::Stream stream, bool timing) {
 
 void block_stream(void* event, c10::Stream stream) {
   if (event == nullptr) return;
+  if (shared_guard()) return shared_guard()->block(event, shared_stream(stream));
   check(runtime().stream_wait_event(native_stream(stream), native(event)), "stream_wait_event");
 }
 
 bool query_event(void* event) {
   if (event == nullptr) return true;
   ensure_initialized();
+  if (shared_guard()) return shared_guard()->queryEvent(event);
   return is_done(runtime().event_query(native(event)), "event_query");
 }
 
 void synchronize_event(void* event) {
   if (event == nullptr) return;
   ensure_initialized();
+  if (shared_guard()) return shared_guard()->synchronizeEvent(event);
   check(runtime().event_synchronize(native(event)), "event_synchronize");
 }
 
-double elapsed_ms(void* start, void* end) {
+double elapsed_ms(void* start, void* end, c10::DeviceIndex index) {
   TORCH_CHECK(start != nullptr && end != nullptr, device_name(),
               ": both events must be recorded before the time between them can be asked");
   ensure_initialized();
+  if (shared_guard()) return shared_guard()->elapsedTime(start, end, index);
   double milliseconds = 0;
   check(runtime().event_elapsed_ms(native(start), native(end), &milliseconds), "event_elapsed_ms");
   return milliseconds;
 }
 
-void destroy_event(void* event) noexcept {
-  if (event != nullptr && may_release()) runtime().event_destroy(native(event));
+void destroy_event(void* event, c10::DeviceIndex index) noexcept {
+  if (event == nullptr || !may_release()) return;
+  if (shared_guard()) return shared_guard()->destroyEvent(event, index);
+  runtime().event_destroy(native(event));
 }
 
 void order_streams(c10::Stream earlier, c10::Stream later) {
@@ -66,7 +77,7 @@ void order_streams(c10::Stream earlier, c10::Stream later) {
   void* event = nullptr;
   record_event(&event, earlier, /*timing=*/false);
   block_stream(event, later);
-  destroy_event(event);
+  destroy_event(event, earlier.device_index());
 }
 
 }  // namespace tefl::device

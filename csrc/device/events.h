@@ -15,9 +15,9 @@ bool query_event(void* event);
 void synchronize_event(void* event);
 
 /// Milliseconds between two marks that are done, of events created with timing.
-double elapsed_ms(void* start, void* end);
+double elapsed_ms(void* start, void* end, c10::DeviceIndex index);
 
-void destroy_event(void* event) noexcept;
+void destroy_event(void* event, c10::DeviceIndex index) noexcept;
 
 /// Makes `later` wait for all work now in `earlier`, of the same device or another.
 void order_streams(c10::Stream earlier, c10::Stream later);

@@ -43,15 +43,8 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     return new_stream(resolve_index(device.index()), priority);
   }
   c10::Stream exchangeStream(c10::Stream stream) const override { return exchange_stream(stream); }
-  bool queryStream(const c10::Stream& stream) const override {
-    const auto status = runtime().stream_query(native_stream(stream));
-    if (status == TEFL_NOT_READY) return false;
-    check(status, "stream_query");
-    return true;
-  }
-  void synchronizeStream(const c10::Stream& stream) const override {
-    check(runtime().stream_synchronize(native_stream(stream)), "stream_synchronize");
-  }
+  bool queryStream(const c10::Stream& stream) const override { return query_stream(stream); }
+  void synchronizeStream(const c10::Stream& stream) const override { synchronize_stream(stream); }
   void* getStreamNativeHandle(const c10::Stream stream) const override { return native_stream(stream); }
 
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex index,
@@ -63,10 +56,12 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   void block(void* event, const c10::Stream& stream) const override { block_stream(event, stream); }
   bool queryEvent(void* event) const override { return query_event(event); }
   void synchronizeEvent(void* event) const override { synchronize_event(event); }
-  double elapsedTime(void* start, void* end, const c10::DeviceIndex) const override {
-    return elapsed_ms(start, end);
+  double elapsedTime(void* start, void* end, const c10::DeviceIndex index) const override {
+    return elapsed_ms(start, end, index);
   }
-  void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override { destroy_event(event); }
+  void destroyEvent(void* event, const c10::DeviceIndex index) const noexcept override {
+    destroy_event(event, index);
+  }
 
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
     allocator().recordStream(data, stream);

@@ -1,5 +1,6 @@
 #include "device/hooks.h"
 
+#include <ATen/Context.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 
 #include "device/allocator.h"
@@ -8,9 +9,14 @@
 #include "device/generator.h"
 #include "device/pinned.h"
 #include "device/provider.h"
+#include "device/shared.h"
 
 namespace tefl::device {
 namespace {
+
+const at::AcceleratorHooksInterface& shared_hooks() {
+  return at::globalContext().getAcceleratorHooksInterface(alias_target().type);
+}
 
 struct Hooks final : at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
@@ -32,12 +38,17 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   at::Generator getNewGenerator(c10::DeviceIndex index) const override { return new_generator(index); }
 
   c10::Device getDeviceFromPtr(void* data) const override {
+    if (shared_guard()) return device_at(shared_hooks().getDeviceFromPtr(data).index());
     const auto block = find_block(data);
     TORCH_CHECK(block, "the pointer ", data, " does not lie in memory of ", device_name());
     return device_at(block->device);
   }
-  bool isPinnedPtr(const void* data) const override { return is_pinned(data); }
-  c10::Allocator* getPinnedMemoryAllocator() const override { return &pinned_allocator(); }
+  bool isPinnedPtr(const void* data) const override {
+    return shared_guard() ? shared_hooks().isPinnedPtr(data) : is_pinned(data);
+  }
+  c10::Allocator* getPinnedMemoryAllocator() const override {
+    return shared_guard() ? shared_hooks().getPinnedMemoryAllocator() : &pinned_allocator();
+  }
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override {
     resize_storage(storage, bytes);
   }

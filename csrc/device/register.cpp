@@ -21,6 +21,7 @@
 #include "device/hooks.h"
 #include "device/host_redirect.h"
 #include "device/recurrent.h"
+#include "device/shared.h"
 #include "device/views.h"
 
 namespace tefl::device {
@@ -128,6 +129,7 @@ int claim(const tefl_provider* provider, const std::string& name) {
   }
   set_active(provider, name);
   set_alias_target(provider->alias);
+  if (provider->alias == TEFL_ALIAS_CUDA) share_guard(alias_target().type);
   install_guard();
   install_allocator();
   install_hooks();

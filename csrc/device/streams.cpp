@@ -11,6 +11,7 @@
 
 #include "device/current_device.h"
 #include "device/provider.h"
+#include "device/shared.h"
 
 namespace tefl::device {
 namespace {
@@ -58,12 +59,14 @@ std::pair<int, int> priority_range(c10::DeviceIndex index) {
 }  // namespace
 
 c10::Stream current_stream(c10::DeviceIndex index) noexcept {
+  if (shared_guard()) return our_stream(shared_guard()->getStream(shared_device(index)));
   return stream_with_id(index, current_ids[index]);
 }
 
 c10::Stream exchange_stream(c10::Stream stream) {
   TORCH_CHECK(stream.device_type() == kType, "a ", device_name(), " stream is wanted, got one of ",
               stream.device());
+  if (shared_guard()) return our_stream(shared_guard()->exchangeStream(shared_stream(stream)));
   const auto index = resolve_index(stream.device_index());
   const auto before = current_stream(index);
   current_ids[index] = stream.id();
@@ -72,6 +75,7 @@ c10::Stream exchange_stream(c10::Stream stream) {
 
 c10::Stream new_stream(c10::DeviceIndex index, int priority) {
   ensure_initialized();
+  if (shared_guard()) return our_stream(shared_guard()->getNewStream(shared_device(index), priority));
   const auto [least, greatest] = priority_range(index);
   priority = std::clamp(priority, greatest, least);
   Pool& pool = pool_of(index);
@@ -90,17 +94,32 @@ c10::Stream new_stream(c10::DeviceIndex index, int priority) {
 
 c10::Stream new_urgent_stream(c10::DeviceIndex index) {
   ensure_initialized();
+  if (shared_guard()) return our_stream(shared_guard()->getStreamFromGlobalPool(shared_device(index), true));
   return new_stream(index, priority_range(index).second);
 }
 
 tefl_stream native_stream(c10::Stream stream) {
   ensure_initialized();
+  if (shared_guard()) {
+    return static_cast<tefl_stream>(shared_guard()->getStreamNativeHandle(shared_stream(stream)));
+  }
   const auto index = resolve_index(stream.device_index());
   return stream.id() == 0 ? default_stream(index) : reinterpret_cast<tefl_stream>(stream.id());
 }
 
-void wait_for_current_stream(c10::DeviceIndex index) {
-  check(runtime().stream_synchronize(native_stream(current_stream(index))), "stream_synchronize");
+bool query_stream(c10::Stream stream) {
+  if (shared_guard()) return shared_guard()->queryStream(shared_stream(stream));
+  const auto status = runtime().stream_query(native_stream(stream));
+  if (status == TEFL_NOT_READY) return false;
+  check(status, "stream_query");
+  return true;
 }
+
+void synchronize_stream(c10::Stream stream) {
+  if (shared_guard()) return shared_guard()->synchronizeStream(shared_stream(stream));
+  check(runtime().stream_synchronize(native_stream(stream)), "stream_synchronize");
+}
+
+void wait_for_current_stream(c10::DeviceIndex index) { synchronize_stream(current_stream(index)); }
 
 }  // namespace tefl::device

@@ -21,6 +21,10 @@ c10::Stream new_urgent_stream(c10::DeviceIndex index);
 /// The provider's handle of `stream`. Starts the runtime.
 tefl_stream native_stream(c10::Stream stream);
 
+/// Whether all work now in `stream` is done, and waiting until it is.
+bool query_stream(c10::Stream stream);
+void synchronize_stream(c10::Stream stream);
+
 /// Waits until the work of the calling thread's current stream on device `index` is done.
 void wait_for_current_stream(c10::DeviceIndex index);
 

@@ -1,0 +1,49 @@
+#include "device/shared_allocator.h"
+
+#include <ATen/Context.h>
+
+#include "device/shared.h"
+
+namespace tefl::device {
+namespace {
+
+// PyTorch's allocator works only once its own runtime has been set up, which is done on first use.
+c10::DeviceAllocator& inner() {
+  at::globalContext().lazyInitDevice(alias_target().type);
+  return *c10::getDeviceAllocator(alias_target().type);
+}
+
+class SharedAllocator final : public c10::DeviceAllocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    c10::DataPtr data = inner().allocate(bytes);
+    data.unsafe_set_device(device_at(current_device()));
+    return data;
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return inner().raw_deleter(); }
+  void copy_data(void* destination, const void* source, std::size_t bytes) const override {
+    inner().copy_data(destination, source, bytes);
+  }
+  bool initialized() override { return inner().initialized(); }
+  void emptyCache(c10::MempoolId_t pool) override { inner().emptyCache(pool); }
+  void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
+    inner().recordStream(data, shared_stream(stream));
+  }
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex index) override {
+    return inner().getDeviceStats(index);
+  }
+  void resetAccumulatedStats(c10::DeviceIndex index) override { inner().resetAccumulatedStats(index); }
+  void resetPeakStats(c10::DeviceIndex index) override { inner().resetPeakStats(index); }
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex index) override {
+    return inner().getMemoryInfo(index);
+  }
+};
+
+}  // namespace
+
+c10::DeviceAllocator& shared_allocator() {
+  static auto* instance = new SharedAllocator;  // never destroyed: storages keep the pointer
+  return *instance;
+}
+
+}  // namespace tefl::device
