@@ -99,7 +99,7 @@ def _long(columns: int, itemsize: int, limits: dict[int, int], most: int, layer:
 
 
 def _resident(count: int, threads: int, layer: bool) -> int:
-    """Blocks of a backward that a multiprocessor has registers for (as the compiler reports them, or more)."""
+    """Blocks of a backward that a multiprocessor has registers for, as the compiler reports them or more."""
     registers = {1: 80, 2: 128, 4: 168 if layer else 128}[count]
     return max(1, _REGISTERS // (registers * threads))
 
