@@ -22,7 +22,7 @@ def status() -> dict[str, Any]:
     plan, defects = _plan_and_defects()
     facts: dict[str, Any] = {
         "registered": broker.is_registered(),
-        "name": plan.device_name if plan else None,
+        "name": (plan.device_name or None) if plan else None,
         "provider": plan.library.name if plan else None,
         "version": plan.library.version if plan else None,
         "path": os.fspath(plan.library.path) if plan else None,

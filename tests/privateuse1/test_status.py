@@ -63,6 +63,7 @@ def test_without_a_choice_there_is_nobody_and_nothing_is_wrong(python, environme
 )
 def test_what_keeps_the_choice_from_working_is_told_without_a_claim(python, environment, what):
     status = json.loads(python(SHOW, **environment))
+    assert status["name"] == environment.get("TEFL_DEVICE_NAME")
     assert [defect["what"] for defect in status["defects"]] == [what]
     assert all(defect["remedy"] for defect in status["defects"])
 
