@@ -39,8 +39,8 @@ def supports(input, weight, eps, *, zero_centered_gamma, out_dtype) -> str | Non
 def rmsnorm_fwd(input, weight, eps, *, zero_centered_gamma, out_dtype):
     """Compute tefl::rmsnorm_fwd by the kernel in src/rmsnorm.cpp; returns (out, rsigma).
 
-    Enqueues and returns. The kernel may run after `input` is gone on the Python side: its memory is then
-    reused in the order of this same stream, so only after the kernel.
+    Enqueues and returns. `input` may be gone on the Python side before the kernel runs: its memory is given
+    back, or used again on this same stream, only after what is enqueued now.
     """
     if _FAIL:
         raise library.MacaError("MACA_FAIL=1 tells this implementation to fail")

@@ -24,8 +24,7 @@ struct Banks {
   Bank of_card[kCards];
 };
 
-// Never destroyed, as tensors may outlive static objects. tefl's caching allocator asks seldom: one lock is
-// enough.
+// Never destroyed, as tensors may outlive static objects. One lock serves all cards.
 Banks& banks() {
   static Banks& forever = *new Banks;
   return forever;
