@@ -16,7 +16,7 @@ demo: $(VENV)/.ready
 	$(BIN)/python examples/train_lm.py --device maca
 
 test: $(VENV)/.ready
-	$(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	$(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 opinfo: $(VENV)/.ready
 	$(TEST_ENV) $(BIN)/python benchmarks/opinfo.py --device maca $(ARGS)

@@ -53,15 +53,17 @@ class Build(BuildExtension):
     def build_fatbins(self, package: Path) -> dict[str, str]:
         nvcc, reason = find_nvcc()
         out = package / "kernels" / "cuda" / "fatbin"
-        shutil.rmtree(out, ignore_errors=True)
         if nvcc is None:
+            shutil.rmtree(out, ignore_errors=True)
             self.warn(f"tefl is built without CUDA kernels: {reason}")
             return {"cuda_skipped": reason}
-        out.mkdir(parents=True)
+        out.mkdir(parents=True, exist_ok=True)
+        newest = max(path.stat().st_mtime for path in Path("csrc/kernels").iterdir())
         for source in sorted(Path("csrc/kernels").glob("*.cu")):
             target = out / f"{source.stem}.fatbin"
-            flags = ["-O3", "-std=c++17", "--fatbin", *NVCC_TARGETS]
-            subprocess.run([nvcc, *flags, "-o", str(target), str(source)], check=True)
+            if self.force or not target.exists() or target.stat().st_mtime < newest:
+                flags = ["-O3", "-std=c++17", "--fatbin", "--threads", "0", *NVCC_TARGETS]
+                subprocess.run([nvcc, *flags, "-o", str(target), str(source)], check=True)
         version = subprocess.run([nvcc, "--version"], check=True, capture_output=True, text=True).stdout
         return {"nvcc": version.strip().splitlines()[-1]}
 
