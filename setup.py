@@ -37,6 +37,16 @@ def find_nvcc() -> tuple[str | None, str]:
     return nvcc, "" if nvcc else "nvcc was not found on PATH, in CUDA_HOME or in CUDA_PATH"
 
 
+def together(folder: str) -> str:
+    """Return a file that includes every source of a folder: torch's headers, most of the work, are read once."""
+    unit = Path("build", "together", f"{Path(folder).name}.cpp")
+    text = "".join(f'#include "{path.resolve()}"\n' for path in sorted(Path(folder).glob("*.cpp")))
+    unit.parent.mkdir(parents=True, exist_ok=True)
+    if not unit.exists() or unit.read_text() != text:
+        unit.write_text(text)
+    return str(unit)
+
+
 class Build(BuildExtension):
     """build_ext that also writes the fatbins, the public header and the facts of the build."""
 
@@ -72,7 +82,7 @@ setup(
     ext_modules=[
         CppExtension(
             "tefl._C",
-            sorted(["csrc/bindings.cpp", *glob.glob("csrc/device/*.cpp"), *glob.glob("csrc/launch/*.cpp")]),
+            ["csrc/bindings.cpp", together("csrc/device"), together("csrc/launch")],
             include_dirs=[os.path.abspath("csrc"), os.path.abspath("csrc/include")],
             extra_compile_args=CXX_FLAGS,
             libraries=["dl"],
