@@ -172,14 +172,16 @@ def float32_ops() -> dict[str, Any]:
 
 
 def claim(device: str) -> None:
-    """Make `device` available in this process."""
+    """Make `device` available in this process, unless an imported module has."""
+    from tefl.privateuse1 import PrivateUse1Backend, is_registered, register_backend
+
+    if is_registered():
+        return
     if os.environ.get("TEFL_PROVIDER"):
         import _tefl_autoload
 
         _tefl_autoload.autoload()
         return
-    from tefl.privateuse1 import PrivateUse1Backend, register_backend
-
     register_backend(PrivateUse1Backend(name=device, provider="sim"))
 
 
@@ -296,7 +298,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--ops", nargs="*", help="only these operators, by OpInfo name")
     parser.add_argument("--json", type=Path, help="write the summary there too")
-    parser.add_argument("--import", dest="module", help="a module to import before the device is claimed")
+    parser.add_argument("--import", dest="module", help="a module to import first; it may claim the device")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
     if not 0 < arguments.sample_fraction <= 1:

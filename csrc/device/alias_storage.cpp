@@ -80,8 +80,8 @@ at::Tensor from_alias(const at::Tensor& tensor, c10::DeviceIndex index) {
     storage = alias_storage(tensor.storage(), device_at(owner_of(tensor)));
   }
   const auto owner = storage.device().index();
-  TORCH_CHECK(index < 0 || index == owner, "from_alias(index=", static_cast<int>(index),
-              ") got a tensor in memory of ", storage.device());
+  TORCH_CHECK(index < 0 || index == owner, "from_alias() was asked for ", device_at(index),
+              " and got a tensor in memory of ", storage.device());
   return tensor_over(std::move(storage), tensor, key_of(kType));
 }
 

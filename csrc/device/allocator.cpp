@@ -2,8 +2,7 @@
 
 #include <pthread.h>
 
-#include <iomanip>
-#include <sstream>
+#include <cstdio>
 #include <string>
 
 #include "device/blocks.h"
@@ -23,9 +22,9 @@ BlockTable& blocks() {
 }
 
 std::string mebibytes(uint64_t bytes) {
-  std::ostringstream text;
-  text << std::fixed << std::setprecision(2) << static_cast<double>(bytes) / (1 << 20) << " MiB";
-  return text.str();
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.2f MiB", static_cast<double>(bytes) / (1 << 20));
+  return text;
 }
 
 [[noreturn]] void throw_out_of_memory(size_t bytes, c10::DeviceIndex index) {
@@ -37,9 +36,9 @@ std::string mebibytes(uint64_t bytes) {
   const auto in_use = stats.allocated_bytes[0].current;
   c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(bytes), in_use, in_use, device_at(index));
   TORCH_CHECK_WITH(OutOfMemoryError, false, device_name(), " out of memory. Tried to allocate ",
-                   mebibytes(bytes), " on ", device_name(), ":", static_cast<int>(index), ", of whose ",
-                   mebibytes(total_bytes), " ", mebibytes(free_bytes),
-                   " are free; this process's tensors hold ", mebibytes(in_use), " there. (", reason, ")");
+                   mebibytes(bytes), " on ", device_at(index), ". Of its ", mebibytes(total_bytes), ", ",
+                   mebibytes(free_bytes), " are free; this process's tensors hold ", mebibytes(in_use), ". (",
+                   reason, ")");
 }
 
 void report(void* pointer, int64_t change, c10::DeviceIndex index) {
@@ -118,7 +117,7 @@ void free_block(void* pointer) noexcept {
   if (!block) return;
   report(pointer, -static_cast<int64_t>(block->bytes), block->device);
   if (runtime().free(block->device, pointer) != TEFL_OK) {
-    TORCH_WARN(device_name(), ":", static_cast<int>(block->device), ": free failed: ", active().last_error());
+    TORCH_WARN(device_at(block->device), ": free failed: ", active().last_error());
   }
 }
 

@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include <atomic>
+#include <string>
 
 #include "device/provider.h"
 #include "device/shared.h"
@@ -20,9 +21,8 @@ tefl_status tell_provider(c10::DeviceIndex index) noexcept {
 }
 
 void check_index(c10::DeviceIndex index) {
-  TORCH_CHECK(index < device_count(), device_name(), ":", static_cast<int>(index),
-              " does not exist: this process sees ", static_cast<int>(device_count()), " ", device_name(),
-              " device(s), numbered from 0");
+  TORCH_CHECK(index < device_count(), device_at(index), " does not exist: this process sees ",
+              std::to_string(device_count()), " ", device_name(), " device(s), numbered from 0");
 }
 
 }  // namespace

@@ -49,8 +49,8 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
 
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex index,
               const c10::EventFlag flag) const override {
-    TORCH_CHECK(index < 0 || index == stream.device_index(), "an event of ", device_name(), ":",
-                static_cast<int>(index), " cannot be recorded in a stream of ", stream.device());
+    TORCH_CHECK(index < 0 || index == stream.device_index(), "an event of ", device_at(index),
+                " cannot be recorded in a stream of ", stream.device());
     record_event(event, stream, flag == c10::EventFlag::BACKEND_DEFAULT);
   }
   void block(void* event, const c10::Stream& stream) const override { block_stream(event, stream); }

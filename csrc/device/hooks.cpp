@@ -40,7 +40,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   c10::Device getDeviceFromPtr(void* data) const override {
     if (shared_guard()) return device_at(shared_hooks().getDeviceFromPtr(data).index());
     const auto block = find_block(data);
-    TORCH_CHECK(block, "the pointer ", data, " does not lie in memory of ", device_name());
+    TORCH_CHECK(block, "the pointer does not lie in memory of ", device_name());
     return device_at(block->device);
   }
   bool isPinnedPtr(const void* data) const override {

@@ -340,5 +340,7 @@ def test_aliases_are_made_of_the_right_devices_tensors_only():
         as_alias(torch.ones(2))
     with pytest.raises(RuntimeError, match="ordinary host memory, not in memory of maca"):
         from_alias(torch.ones(2))
-    with pytest.raises(RuntimeError, match=r"from_alias\(index=0\) got a tensor in memory of maca:1"):
+    with pytest.raises(
+        RuntimeError, match=r"from_alias\(\) was asked for maca:0 and got a tensor in memory of maca:1"
+    ):
         from_alias(as_alias(torch.ones(2, device="maca:1")), 0)

@@ -132,10 +132,10 @@ def write_through(name: str, device: str) -> tuple[torch.Tensor, list[torch.Tens
 
 
 def test_every_view_operator_of_aten_is_accounted_for():
-    assert view_operators() - set(NOT_HERE) == set(VIEWS)
+    assert view_operators() - set(NOT_HERE) <= set(VIEWS)
 
 
-@pytest.mark.parametrize("name", sorted(VIEWS))
+@pytest.mark.parametrize("name", sorted(set(VIEWS) & view_operators()))  # versions of PyTorch differ
 def test_a_write_through_a_view_reaches_the_base(name):
     base, views = write_through(name, "maca:1")
     wanted, wanted_views = write_through(name, "cpu")
