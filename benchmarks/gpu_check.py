@@ -3,7 +3,8 @@
     python benchmarks/gpu_check.py FOLDER
 
 Runs the Triton and the CUDA C++ implementation of every norm op for bfloat16, float16 and float32 at 1 to
-32768 rows and 64 to 32768 columns, odd ones included; prints a table and writes FOLDER/<gpu>-<date>.json.
+32768 rows and 64 to 32768 columns, odd ones included; prints the worst case of each kind and writes the same
+to FOLDER/<gpu>-<date>.json.
 Exit status 1 if any result is wrong. Builds nothing: tefl must be built, with CUDA kernels. Takes a few
 minutes, most of which Triton spends compiling. Speeds are shown only if every result was right.
 """
@@ -11,9 +12,7 @@ minutes, most of which Triton spends compiling. Speeds are shown only if every r
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
-import subprocess
 import sys
 import time
 import traceback
@@ -22,7 +21,6 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -31,6 +29,7 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks import gpu_timing
+from benchmarks.gpu_report import Finding, facts, summarise
 from tefl.kernels.cuda import norm as cuda_norm
 from tefl.kernels.triton.ops import norm as triton_norm
 
@@ -76,25 +75,13 @@ class Case:
     weight_dtype: torch.dtype
     zero_centered: bool
 
-    def __str__(self) -> str:
-        kind = f"{self.dtype}/{self.weight_dtype}".replace("torch.", "")
-        return f"{self.rows}x{self.columns} {kind}{' zero-centred' if self.zero_centered else ''}"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One result of one op: `error` is the largest ||got - expected|| / ||expected|| of any row."""
-
-    implementation: str
-    case: str
-    op: str
-    result: str
-    error: float
-    tolerance: float
-
     @property
-    def right(self) -> bool:
-        return self.error <= self.tolerance  # False for NaN
+    def dtypes(self) -> str:
+        return f"{self.dtype}/{self.weight_dtype}".replace("torch.", "")
+
+    def __str__(self) -> str:
+        centring = " zero-centred" if self.zero_centered else ""
+        return f"{self.rows}x{self.columns} {self.dtypes}{centring}"
 
 
 def cases() -> Iterator[Case]:
@@ -195,7 +182,7 @@ def check_case(implementation: str, case: Case) -> Iterator[Finding]:
         for op, got, want in results(IMPLEMENTATIONS[implementation], inputs, case.zero_centered):
             for name, value in got.items():
                 error = worst_row(value, want[name])
-                yield Finding(implementation, str(case), op, name, error, TOLERANCE[value.dtype])
+                yield Finding(implementation, str(case), case.dtypes, op, name, error, TOLERANCE[value.dtype])
 
 
 def check_all() -> list[Finding]:
@@ -213,7 +200,7 @@ def attempt(check: Callable[[], Iterator[Finding]], implementation: str, case: s
         return list(check())
     except Exception:  # noqa: BLE001
         print(f"{implementation} {case}\n{traceback.format_exc(limit=-4)}", flush=True)
-        return [Finding(implementation, case, "raised", "", float("inf"), 0.0)]
+        return [Finding(implementation, case, "", "raised", "", float("inf"), 0.0)]
 
 
 # -- what a table of shapes does not show; each returns an error in the sense of `Finding` -------------------
@@ -319,39 +306,10 @@ def check_properties() -> list[Finding]:
 def check_property(
     implementation: str, ops: ModuleType, check: Callable[[ModuleType], float]
 ) -> Iterator[Finding]:
-    yield Finding(implementation, check.__name__, "property", check.__name__, check(ops), 4e-3)
+    yield Finding(implementation, check.__name__, "", "property", check.__name__, check(ops), 4e-3)
 
 
 # -- the report ----------------------------------------------------------------------------------------------
-
-
-def facts() -> dict[str, Any]:
-    import triton
-
-    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    driver = subprocess.run(query, capture_output=True, text=True, check=False).stdout.splitlines()
-    return {
-        "gpu": torch.cuda.get_device_name(),
-        "driver": driver[0] if driver else None,
-        "torch": torch.__version__,
-        "triton": triton.__version__,
-        "cuda": torch.version.cuda,
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-    }
-
-
-def summary(findings: list[Finding]) -> list[str]:
-    """One line an implementation, op and result: the worst case of all."""
-    worst: dict[tuple[str, str, str], Finding] = {}
-    for f in findings:
-        key = (f.implementation, f.op, f.result)
-        if key not in worst or not f.error / f.tolerance <= worst[key].error / worst[key].tolerance:
-            worst[key] = f
-    return [
-        f"{f.implementation:15} {f.op:16} {f.result:13} worst {f.error:.1e} of {f.tolerance:.0e} at {f.case}"
-        f"{'' if f.right else '   WRONG'}"
-        for f in worst.values()
-    ]
 
 
 def main() -> int:
@@ -367,8 +325,9 @@ def main() -> int:
     torch.use_deterministic_algorithms(False)
     torch.cuda.empty_cache()
     wrong = [f for f in findings if not f.right]
-    report["checks"] = [asdict(f) for f in findings]
-    print("\n".join(summary(findings)))
+    summaries = summarise(findings)
+    report["checks"] = [asdict(summary) for summary in summaries]
+    print(*summaries, sep="\n")
     print(f"{len(findings)} results, {len(wrong)} wrong, {time.monotonic() - started:.0f} s")
     for f in wrong[:20]:
         print(f"WRONG {f.implementation} {f.op} {f.result} {f.error:.2e} > {f.tolerance:.0e} at {f.case}")
