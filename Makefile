@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 TEST_ENV := TORCH_DEVICE_BACKEND_AUTOLOAD=0
 WORKERS ?= 2
 
-NATIVE := setup.py pyproject.toml $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.cu')
+NATIVE := setup.py pyproject.toml $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
 MACA := $(shell find examples/maca_provider -name '*.cpp' -o -name '*.h' -o -name '*.py' -o -name '*.toml')
 
 .PHONY: demo test opinfo lint format bench clean
@@ -25,12 +25,12 @@ lint: $(VENV)/.lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	git ls-files '*.cpp' '*.h' '*.cu' | xargs $(BIN)/clang-format --dry-run -Werror
+	git ls-files '*.cpp' '*.h' '*.cu' '*.cuh' | xargs $(BIN)/clang-format --dry-run -Werror
 
 format: $(VENV)/.lint
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	git ls-files '*.cpp' '*.h' '*.cu' | xargs $(BIN)/clang-format -i
+	git ls-files '*.cpp' '*.h' '*.cu' '*.cuh' | xargs $(BIN)/clang-format -i
 
 bench: $(VENV)/.ready
 	$(TEST_ENV) $(BIN)/python benchmarks/opinfo.py --device maca --json benchmarks/results
