@@ -38,7 +38,7 @@ def find_nvcc() -> tuple[str | None, str]:
 
 
 def together(folder: str) -> str:
-    """Return a file that includes every source of a folder: torch's headers, most of the work, are read once."""
+    """Return a file that includes a folder's sources: torch's headers, most of the work, are read once."""
     unit = Path("build", "together", f"{Path(folder).name}.cpp")
     text = "".join(f'#include "{path.resolve()}"\n' for path in sorted(Path(folder).glob("*.cpp")))
     unit.parent.mkdir(parents=True, exist_ok=True)

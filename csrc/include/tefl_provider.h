@@ -6,17 +6,21 @@
  *
  * Rules that hold for every function below, unless its comment says otherwise:
  *
- *   Errors      Return TEFL_OK or another tefl_status. With anything but TEFL_OK (and TEFL_NOT_READY), leave a
- *               message for the calling thread that `last_error` returns. Nothing may throw across the boundary.
- *   Threads     Every function may be called from any thread, several at once. There is no lock around the calls.
- *   Devices     Devices are 0 .. device_count-1. Every call names its device, or a handle that belongs to one.
- *   Streams     Work on one stream runs in the order of the calls. "Enqueues" means: returns without waiting.
+ *   Errors      Return TEFL_OK or another tefl_status. With anything but TEFL_OK (and TEFL_NOT_READY),
+ *               leave a message for the calling thread that `last_error` returns. Nothing may throw across
+ *               the boundary.
+ *   Threads     Every function may be called from any thread, several at once. There is no lock around
+ *               the calls.
+ *   Devices     Devices are 0 .. device_count-1. Every call names its device, or a handle that belongs to
+ *               one.
+ *   Streams     Work on one stream runs in the order of the calls. "Enqueues" means: returns without
+ *               waiting.
  *   Ownership   Strings and tables that a provider returns belong to it and live as long as the process.
  *               Handles (stream, event, module) are opaque to tefl and live until their destroy function.
- *   Out values  Results go through the last pointer arguments, which are never NULL, and are written only with
- *               TEFL_OK.
- *   Process     The library is never unloaded. At process exit tefl frees nothing: no call arrives after the
- *               interpreter has begun to end.
+ *   Out values  Results go through the last pointer arguments, which are never NULL, and are written only
+ *               with TEFL_OK.
+ *   Process     The library is never unloaded. At process exit tefl frees nothing: no call arrives after
+ *               the interpreter has begun to end.
  *
  * Versions: `abi_major` must equal TEFL_PROVIDER_ABI_MAJOR. Within a major version tables only grow at their
  * end, each table starts with its own size, and tefl reads no field past the size it is given: an older
@@ -44,8 +48,8 @@ extern "C" {
 /* ---------------------------------------------------------------------------------------------- values -- */
 
 /* What a call came to. Out of memory and device errors are told apart, because tefl answers them apart: the
- * first is retried after cached memory is given back and then becomes torch.OutOfMemoryError, the second means
- * that work enqueued earlier failed and is never retried. */
+ * first is retried after cached memory is given back and then becomes torch.OutOfMemoryError, the second
+ * means that work enqueued earlier failed and is never retried. */
 typedef int32_t tefl_status;
 enum {
   TEFL_OK = 0,
@@ -63,7 +67,7 @@ typedef int32_t tefl_alias;
 enum {
   TEFL_ALIAS_NONE = 0, /* nowhere: operands are copied to the host and results back, slowly, and counted */
   TEFL_ALIAS_CPU = 1,  /* on the host: an ordinary load or store through a device pointer works */
-  TEFL_ALIAS_CUDA = 2  /* on an NVIDIA GPU, by the CUDA runtime that PyTorch is linked to, same device indices */
+  TEFL_ALIAS_CUDA = 2  /* on an NVIDIA GPU, by the CUDA runtime PyTorch is linked to, same device indices */
 };
 
 /* The host, where a function takes "a device index or the host". */
@@ -77,9 +81,9 @@ typedef struct tefl_function_s* tefl_function;
 /* Filled in by `device_properties`. tefl sets `size` before the call; write no field past it. */
 typedef struct tefl_device_properties {
   size_t size;
-  char name[128];               /* shown by torch.<name>.get_device_name(), zero-terminated */
-  uint64_t total_memory;        /* bytes */
-  int32_t arch_major;           /* architecture number, compared with an implementation's min_arch; 0, 0 if none */
+  char name[128];        /* shown by torch.<name>.get_device_name(), zero-terminated */
+  uint64_t total_memory; /* bytes */
+  int32_t arch_major;    /* architecture number, compared with an OpImpl's min_arch; 0, 0 if none */
   int32_t arch_minor;
   int32_t multiprocessor_count; /* independent compute units; 1 if the notion does not apply */
 } tefl_device_properties;
@@ -113,22 +117,22 @@ typedef struct tefl_runtime {
    * tensor.data_ptr() shows. Interior pointers, `*pointer` + n, are passed to the copy functions. */
   tefl_status (*malloc)(int32_t device, size_t bytes, void** pointer);
 
-  /* Give memory back. The provider makes sure that work enqueued before this call may still use it: by waiting,
-   * as cudaFree does, or by freeing in stream order. `pointer` is exactly what `malloc` returned. */
+  /* Give memory back. The provider makes sure that work enqueued before this call may still use it: by
+   * waiting, as cudaFree does, or by freeing in stream order. `pointer` is exactly what `malloc` returned. */
   tefl_status (*free)(int32_t device, void* pointer);
 
   /* Bytes free and in all on `device`, now. */
   tefl_status (*memory_info)(int32_t device, uint64_t* free_bytes, uint64_t* total_bytes);
 
   /* Optional, both or neither. Host memory from which copies to the device may be asynchronous ("pinned"),
-   * aligned to at least 64 bytes. NULL: pageable host memory is as good, or asynchronous copies do not exist. */
+   * aligned to at least 64 bytes. NULL: pageable host memory is as good, or no copy is asynchronous. */
   tefl_status (*host_malloc)(size_t bytes, void** pointer);
   tefl_status (*host_free)(void* pointer);
 
   /* Enqueue on `stream` a copy of `bytes` bytes from `source` on `source_device` to `destination` on
-   * `destination_device`; either may be TEFL_HOST, both may be devices, the same one or two. The ranges do not
-   * overlap. The stream belongs to one of the devices named. Host memory stays valid until the copy is done:
-   * tefl synchronises the stream before it releases pageable host memory. */
+   * `destination_device`; either may be TEFL_HOST, both may be devices, the same one or two. The ranges do
+   * not overlap. The stream belongs to one of the devices named. Host memory stays valid until the copy is
+   * done: tefl synchronises the stream before it releases pageable host memory. */
   tefl_status (*memcpy_async)(void* destination, int32_t destination_device, const void* source,
                               int32_t source_device, size_t bytes, tefl_stream stream);
 
@@ -153,8 +157,8 @@ typedef struct tefl_runtime {
   /* Wait until all work enqueued so far is done. Reports an asynchronous error as TEFL_ERR_DEVICE once. */
   tefl_status (*stream_synchronize)(tefl_stream stream);
 
-  /* Enqueue on `stream` a wait for `event`, which may belong to another device. An event never recorded counts
-   * as done. What counts is the event's last `event_record` before this call. */
+  /* Enqueue on `stream` a wait for `event`, which may belong to another device. An event never recorded
+   * counts as done. What counts is the event's last `event_record` before this call. */
   tefl_status (*stream_wait_event)(tefl_stream stream, tefl_event event);
 
   /* A new event on `device`; `timing` != 0 if `event_elapsed_ms` will be asked. */
@@ -188,9 +192,9 @@ typedef struct tefl_launch {
   /* The function of that name; it lives as long as its module. TEFL_ERR_INVALID where there is none. */
   tefl_status (*module_function)(tefl_module module, const char* name, tefl_function* function);
 
-  /* Enqueue `function` on `stream` over `grid` blocks of `block` threads each (x, y, z), with `shared_bytes` of
-   * dynamic block memory. `parameters[i]` points to the value of the i-th of `parameter_count` parameters and is
-   * read before the call returns. */
+  /* Enqueue `function` on `stream` over `grid` blocks of `block` threads each (x, y, z), with `shared_bytes`
+   * of dynamic block memory. `parameters[i]` points to the value of the i-th of `parameter_count` parameters
+   * and is read before the call returns. */
   tefl_status (*launch)(tefl_function function, const uint32_t grid[3], const uint32_t block[3],
                         uint32_t shared_bytes, tefl_stream stream, void* const* parameters,
                         uint32_t parameter_count);
@@ -205,13 +209,13 @@ typedef struct tefl_provider {
   uint32_t abi_major; /* TEFL_PROVIDER_ABI_MAJOR and _MINOR as the provider was compiled */
   uint32_t abi_minor;
 
-  const char* name;    /* the provider's own name, [a-z_]+; the device's name too unless the user chose another */
+  const char* name;    /* the provider's own, [a-z_]+; the device's too unless the user chose another */
   const char* version; /* the provider's version, shown by `python -m tefl info` */
 
   tefl_alias alias;
 
-  /* The calling thread's message for the last call that returned an error; never NULL, "" where there is none.
-   * Valid until the thread's next call into the provider. */
+  /* The calling thread's message for the last call that returned an error; never NULL, "" where there is
+   * none. Valid until the thread's next call into the provider. */
   const char* (*last_error)(void);
 
   const tefl_runtime* runtime; /* mandatory */
