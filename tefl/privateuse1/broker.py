@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Iterable
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from torch.library import Library
@@ -263,12 +264,17 @@ def _take_name(plan: Plan) -> None:
     """Make the device torch's. From here on nothing may fail."""
     native, name = _native.load(), plan.device_name
     native.claim(plan.library.handle, name)
-    rename_privateuse1_backend(name)
-    module.publish(name, module.build(name, plan.backend.default_autocast_dtype))
-    generate_methods_for_privateuse1_backend(for_storage=True)
+    _name_device(name, module.build(name, plan.backend.default_autocast_dtype))
     tefl.dispatch.set_active_provider(
         name=plan.library.name or name, device_name=name, alias=plan.library.alias or "none", arch=_arch
     )
+
+
+def _name_device(name: str, device_module: ModuleType) -> None:
+    """Give torch's PrivateUse1 device its name, its module, and the methods of tensors and modules."""
+    rename_privateuse1_backend(name)
+    module.publish(name, device_module)
+    generate_methods_for_privateuse1_backend(for_storage=True)
 
 
 def _arch(index: int) -> tuple[int, int] | None:
@@ -300,8 +306,6 @@ def _claim_broken(defects: tuple[Defect, ...]) -> None:
     plan = _failure[0] if _failure is not None else None
     if plan is None or names.claimed_name() is not None or names.device_name_defects(plan.device_name):
         return
-    rename_privateuse1_backend(plan.device_name)
     error = BackendError(_subject(plan), defects)
-    module.publish(plan.device_name, module.build_broken(plan.device_name, error))
-    generate_methods_for_privateuse1_backend(for_storage=True)
+    _name_device(plan.device_name, module.build_broken(plan.device_name, error))
     _claim, _failure = Claim(plan, defects), None

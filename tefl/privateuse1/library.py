@@ -35,8 +35,6 @@ def open_library(provider: str | os.PathLike[str]) -> ProviderLibrary:
         native = _native.load()
     except ImportError as error:
         return unusable_library(path, [Defect(str(error), "a provider needs tefl's compiled part")])
-    if isinstance(path, bytes):  # os.fspath of a bytes path
-        path = os.fsdecode(path)
     handle, defects = native.load_provider(path)
     if handle is None:
         return unusable_library(path, [Defect(what, remedy) for what, remedy in defects])

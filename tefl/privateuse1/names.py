@@ -73,7 +73,7 @@ def parse_device_type(device: str | torch.device) -> str | None:
     if base == "privateuse1":  # the enumeration's name, which torch does not parse
         text = f"privateuseone:{index}" if index else "privateuseone"
     kind = _torch_device_type(text)
-    return "privateuse1" if kind in (*PRIVATEUSE1_SPELLINGS, claimed_name()) and kind is not None else kind
+    return "privateuse1" if kind == torch._C._get_privateuse1_backend_name() else kind
 
 
 def usable_device_types() -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from tefl import _native
@@ -25,7 +24,7 @@ def status() -> dict[str, Any]:
         "name": (plan.device_name or None) if plan else None,
         "provider": plan.library.name if plan else None,
         "version": plan.library.version if plan else None,
-        "path": os.fspath(plan.library.path) if plan else None,
+        "path": plan.library.path if plan else None,
         "abi": plan.library.abi if plan else None,
         "alias": plan.library.alias if plan else None,
         "origin": plan.origin if plan else None,
