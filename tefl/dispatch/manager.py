@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -23,8 +22,6 @@ from .spelling import unknown_names
 from .types import DispatchError, OpImpl
 
 __all__ = ["OpManager", "explain", "get_manager", "get_registry", "route", "set_builtins"]
-
-_IS_OURS = re.compile("TE_FL_").match
 
 _register_builtins: Callable[[OpRegistry], None] | None = None
 
@@ -103,8 +100,9 @@ class OpManager:
         logger().info("Registered impl_ids: %s", list(self.registry.impl_ids()))
 
     def _fill(self) -> None:
-        for name in filter(_IS_OURS, _env.VARIABLES):
-            _env.get(name)  # one that cannot be read is an error here, before anything runs
+        for name in _env.VARIABLES:
+            if name.startswith("TE_FL_"):
+                _env.get(name)  # one that cannot be read is an error here, before anything runs
         log = logger()
         for name, hint in _env.unknown().items():
             self._warn_once(name, f"environment variable {name} is unknown; {hint}")
