@@ -33,7 +33,7 @@ format: $(VENV)/.lint
 	git ls-files '*.cpp' '*.h' '*.cu' '*.cuh' | xargs $(BIN)/clang-format -i
 
 bench: $(VENV)/.ready
-	$(TEST_ENV) $(BIN)/python benchmarks/opinfo.py --device maca --json benchmarks/results
+	$(TEST_ENV) $(BIN)/python benchmarks/opinfo.py --device maca --json benchmarks/results/opinfo-maca.json $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist out *.egg-info tefl/*.so tefl/lib tefl/include tefl/_build.json tefl/kernels/cuda/fatbin
