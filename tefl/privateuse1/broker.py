@@ -11,7 +11,7 @@ import threading
 import warnings
 from collections.abc import Iterable
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torch.library import Library
 from torch.utils.backend_registration import (
@@ -279,8 +279,7 @@ def _name_device(name: str, device_module: ModuleType) -> None:
 
 def _arch(index: int) -> tuple[int, int] | None:
     """Return the architecture number of a device, None if it has none."""
-    properties: Any = _native.load().device_properties(index)
-    arch = (properties["arch_major"], properties["arch_minor"])
+    arch = module.get_device_capability(index)
     return None if arch == (0, 0) else arch
 
 
