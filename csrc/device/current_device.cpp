@@ -14,7 +14,7 @@ namespace {
 thread_local c10::DeviceIndex current = 0;
 std::atomic<c10::DeviceIndex> known_count{-1};
 
-// The vendor's own notion of a current device follows ours, but never starts the runtime.
+// The vendor's own notion of a current device, if there is one, follows ours.
 tefl_status tell_provider(c10::DeviceIndex index) noexcept {
   auto* set = runtime().set_current_device;
   return set != nullptr && is_initialized() ? set(index) : TEFL_OK;
@@ -44,6 +44,7 @@ c10::DeviceIndex exchange_device(c10::DeviceIndex index) {
   const c10::DeviceIndex before = current_device();
   if (index < 0 || index == before) return before;
   check_index(index);
+  if (runtime().set_current_device != nullptr) ensure_initialized();  // or the vendor's side would miss it
   check(tell_provider(index), "set_current_device");
   current = index;
   if (shared_guard()) shared_guard()->setDevice(shared_device(index));

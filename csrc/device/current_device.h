@@ -14,7 +14,8 @@ c10::DeviceIndex device_count() noexcept;
 c10::DeviceIndex current_device() noexcept;
 
 /// Makes `index` the calling thread's current device and returns the one before. A negative index changes
-/// nothing; one out of range is an error that says how many there are.
+/// nothing; one out of range is an error that says how many there are. Starts the runtime where the vendor's
+/// side has a current device of its own.
 c10::DeviceIndex exchange_device(c10::DeviceIndex index);
 
 /// The same for destructors: no range check, and a provider's refusal is ignored.

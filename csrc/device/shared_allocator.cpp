@@ -30,12 +30,14 @@ class SharedAllocator final : public c10::DeviceAllocator {
     inner().recordStream(data, shared_stream(stream));
   }
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex index) override {
-    return inner().getDeviceStats(index);
+    return inner().getDeviceStats(resolve_index(index));
   }
-  void resetAccumulatedStats(c10::DeviceIndex index) override { inner().resetAccumulatedStats(index); }
-  void resetPeakStats(c10::DeviceIndex index) override { inner().resetPeakStats(index); }
+  void resetAccumulatedStats(c10::DeviceIndex index) override {
+    inner().resetAccumulatedStats(resolve_index(index));
+  }
+  void resetPeakStats(c10::DeviceIndex index) override { inner().resetPeakStats(resolve_index(index)); }
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex index) override {
-    return inner().getMemoryInfo(index);
+    return inner().getMemoryInfo(resolve_index(index));
   }
 };
 

@@ -63,9 +63,7 @@ def test_packed_sequences_run_through_recurrent_layers():
     lstm, inputs, lengths = nn.LSTM(5, 7, batch_first=True), torch.randn(3, 4, 5), torch.tensor([4, 2, 1])
 
     def run(device: str) -> torch.Tensor:
-        packed = nn.utils.rnn.pack_padded_sequence(
-            inputs.to(device), torch.tensor([4, 2, 1]), batch_first=True
-        )
+        packed = nn.utils.rnn.pack_padded_sequence(inputs.to(device), lengths, batch_first=True)
         return nn.utils.rnn.pad_packed_sequence(lstm.to(device)(packed)[0])[0].cpu()
 
     torch.testing.assert_close(run("maca"), run("cpu"))

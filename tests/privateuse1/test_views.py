@@ -105,7 +105,8 @@ def view_operators() -> set[str]:
     for schema in torch._C._jit_get_all_schemas():
         name = schema.name + (f".{schema.overload_name}" if schema.overload_name else "")
         known = schema.name.startswith("aten::") and torch._C._dispatch_has_kernel(name)
-        if not known or not schema.arguments or str(schema.arguments[0].type) != "Tensor":
+        named = "name" in schema.overload_name.lower()  # named dimensions, which versions before 2.13 have
+        if not known or named or not schema.arguments or str(schema.arguments[0].type) != "Tensor":
             continue
         views = [r.alias_info is not None and not r.alias_info.is_write for r in schema.returns]
         if schema.arguments[0].alias_info is not None and views and all(views):
