@@ -24,9 +24,9 @@ void* current_stream(c10::Device device) {
 
 Function Binary::function(const Launcher& launcher, c10::Device device, const std::string& name) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  auto [entry, is_new] = modules_.try_emplace({device.type(), device.index()}, nullptr);
-  if (entry->second == nullptr) entry->second = launcher.load(device, image_.data(), image_.size());
-  return launcher.function(entry->second, name);
+  Module& module = modules_[{device.type(), device.index()}];
+  if (module == nullptr) module = launcher.load(device, image_.data(), image_.size());
+  return launcher.function(module, name);
 }
 
 Kernel::Kernel(std::shared_ptr<Binary> binary, std::string name, std::string signature)
