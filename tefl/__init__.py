@@ -82,7 +82,7 @@ __all__ = [
     "with_strict_mode",
 ]
 
-_LAZY = ("privateuse1", "testing")
+_LAZY = ("privateuse1",)
 
 
 def __getattr__(name: str) -> Any:
