@@ -41,9 +41,19 @@ def fresh_python(packages: Path) -> Interpreter:
     return Interpreter(packages)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Claim before any test runs: torch's autograd engine counts devices at the process's first backward."""
+    if any(HERE in item.path.parents for item in items):
+        _claim()
+
+
 @pytest.fixture(scope="session")
 def maca() -> ModuleType:
-    """Claim sim as `maca`, with two devices, for this process and for good; return torch.maca."""
+    """The device module of sim, claimed as `maca` with two devices for this process and for good."""
+    return _claim()
+
+
+def _claim() -> ModuleType:
     import torch
 
     from tefl.privateuse1 import PrivateUse1Backend, is_registered, register_backend

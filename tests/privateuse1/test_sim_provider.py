@@ -135,12 +135,14 @@ def test_the_process_ends_cleanly_with_streams_at_work(fresh_python, tmp_path, i
     (tmp_path / "image").write_bytes(image)
     fresh_python(
         f"""
-        from ctypes import c_int32, c_void_p, addressof
+        from ctypes import CDLL, c_void_p
         from sim_driver import Sim
-        sim, never = Sim(), c_int32(0)
+        sim, libc = Sim(), CDLL(None)
+        libc.calloc.restype = c_void_p
+        never = libc.calloc(1, 4)  # not Python's memory: the kernels look at it until the process is gone
         module = sim.load(0, open({str(tmp_path / "image")!r}, "rb").read())
         for stream in (sim.stream(), sim.default_stream()):
-            sim.launch(sim.function(module, "gate"), stream, c_void_p(addressof(never)))
+            sim.launch(sim.function(module, "gate"), stream, c_void_p(never))
         """,
         timeout=30,
     )
