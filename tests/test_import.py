@@ -60,6 +60,10 @@ def test_every_public_name_is_there() -> None:
     assert set(tefl.__all__) <= set(dir(tefl))
 
 
+def test_every_name_that_is_listed_can_be_had() -> None:
+    assert [name for name in dir(tefl) if not hasattr(tefl, name)] == []
+
+
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'tefl' has no attribute 'no_such_name'"):
         tefl.no_such_name  # noqa: B018
