@@ -8,11 +8,12 @@ forward, so the backward follows the same policy on whichever thread it runs.
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from .. import _env
 from .._env import KINDS, normal_vendor, parse_order, parse_token
@@ -38,6 +39,8 @@ __all__ = [
 ]
 
 _Context: TypeAlias = contextlib.AbstractContextManager[object]
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_SUSPENDED = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
 
 _ORDERS: Final[Mapping[str, tuple[str, ...]]] = {
     "flagos": ("flagos", "vendor", "reference"),
@@ -73,6 +76,12 @@ class SelectionPolicy:
             raise ConfigError(f"prefer={self.prefer!r}: accepted: {', '.join(KINDS)}")
         if not isinstance(self.prefer, _Unstated):
             object.__setattr__(self, "prefer", str(self.prefer).lower())
+        if self.strict not in (True, False):
+            raise ConfigError(f"strict={self.strict!r}: accepted: True, False")
+        if not isinstance(self.per_op_order, Mapping):
+            raise ConfigError(
+                f"per_op_order={self.per_op_order!r}: give a mapping, such as {{'op': 'flagos'}}"
+            )
         orders = {op: _tokens(op, order) for op, order in self.per_op_order.items()}
         object.__setattr__(self, "per_op_order", MappingProxyType(orders))
         object.__setattr__(self, "deny_vendors", _vendors("deny_vendors", self.deny_vendors))
@@ -83,6 +92,11 @@ class SelectionPolicy:
         if (order := self.per_op_order.get(op_name)) is not None:
             return tuple(order), True
         return _ORDERS[self.prefer], not isinstance(self.prefer, _Unstated)
+
+    def __reduce__(self) -> tuple[type[SelectionPolicy], tuple[object, ...]]:
+        """To other processes and into copies, whose read-only mapping of orders is their own."""
+        orders = dict(self.per_op_order)
+        return type(self), (self.prefer, self.strict, orders, self.deny_vendors, self.allow_vendors)
 
     def key(self) -> tuple[object, ...]:
         """Equal for policies that decide alike."""
@@ -105,8 +119,14 @@ class SelectionPolicy:
 
 
 def _tokens(op_name: str, order: Iterable[str] | str) -> tuple[str, ...]:
+    if not isinstance(op_name, str):
+        raise ConfigError(f"per_op_order[{op_name!r}]: an op is given by its name, a string")
     try:
         tokens = parse_order(order) if isinstance(order, str) else tuple(map(parse_token, order))
+    except (AttributeError, TypeError):  # not a list, or not of strings
+        raise ConfigError(
+            f"per_op_order[{op_name!r}]={order!r}: give a string of tokens or a list of strings"
+        ) from None
     except ConfigError as error:
         raise ConfigError(f"per_op_order[{op_name!r}]: {error}") from None
     if not tokens:
@@ -117,6 +137,8 @@ def _tokens(op_name: str, order: Iterable[str] | str) -> tuple[str, ...]:
 def _vendors(field_name: str, names: Collection[str]) -> frozenset[str]:
     if isinstance(names, str):
         raise ConfigError(f"{field_name}={names!r}: give a collection of vendor names, such as ({names!r},)")
+    if not isinstance(names, Collection) or not all(isinstance(n, str) and n.strip() for n in names):
+        raise ConfigError(f"{field_name}={names!r}: give a collection of vendor names, such as ('acme',)")
     return frozenset(map(normal_vendor, names))
 
 
@@ -226,6 +248,15 @@ class PolicyContext(contextlib.ContextDecorator):
         self._find_token = find_token
         self._entered: list[_Frame] = []
 
+    def __call__(self, function: _Function) -> _Function:
+        """The function, with each call of it inside this context."""
+        if any(is_suspended(function) for is_suspended in _SUSPENDED):
+            raise TypeError(
+                f"{getattr(function, '__qualname__', function)!r} is a coroutine or generator function: its "
+                "body runs after the call has returned: use `with` inside it instead of decorating it"
+            )
+        return super().__call__(function)
+
     def __enter__(self) -> PolicyContext:
         frame = _Frame(self, self._find_token(), _innermost())
         _count(+1)
@@ -237,6 +268,8 @@ class PolicyContext(contextlib.ContextDecorator):
         frame = _frame.get()
         while frame is not None and not (frame.open and frame.owner is self):
             frame = frame.parent
+        if not self._entered:
+            raise RuntimeError("a policy context was left more often than it was entered")
         # A generator may be closed by another thread than the one that entered: then its last frame goes.
         frame = frame or self._entered[-1]
         self._entered.remove(frame)

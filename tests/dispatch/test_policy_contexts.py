@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -93,6 +93,34 @@ def test_a_context_is_a_decorator_too() -> None:
         return current_policy().prefer
 
     assert (inside(), inside(), current_policy().prefer) == ("vendor", "vendor", "flagos")
+
+
+async def coroutine() -> None: ...
+
+
+def generator() -> Iterator[None]:
+    yield
+
+
+async def asynchronous_generator() -> AsyncIterator[None]:
+    yield
+
+
+@pytest.mark.parametrize("function", [coroutine, generator, asynchronous_generator])
+def test_what_would_run_after_the_context_is_left_cannot_be_decorated(function) -> None:
+    with pytest.raises(TypeError, match=rf"'{function.__name__}' is a coroutine or generator .* use `with`"):
+        tefl.with_preference("vendor")(function)
+
+
+def test_leaving_more_often_than_entering_is_an_error_that_changes_nothing() -> None:
+    context = tefl.with_preference("vendor")
+    with pytest.raises(RuntimeError, match="left more often than it was entered"):
+        context.__exit__()
+    with context:
+        pass
+    with pytest.raises(RuntimeError, match="left more often than it was entered"):
+        context.__exit__()
+    assert (current_token(), policies.open_contexts) == (0, 0)
 
 
 def test_another_thread_does_not_see_a_context() -> None:

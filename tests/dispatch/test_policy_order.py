@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 
 import tefl
@@ -155,6 +158,15 @@ def test_what_a_policy_rules_out_has_a_reason(
         ({"per_op_order": {"op": "fast"}}, "'fast'"),
         ({"per_op_order": {"op": []}}, "per_op_order['op'] is empty"),
         ({"deny_vendors": "acme"}, "deny_vendors='acme'"),
+        ({"deny_vendors": None}, "deny_vendors=None"),
+        ({"deny_vendors": [None]}, "deny_vendors=[None]"),
+        ({"allow_vendors": ["acme", " "]}, "allow_vendors=['acme', ' ']"),
+        ({"per_op_order": {"op": [None]}}, "per_op_order['op']=[None]"),
+        ({"per_op_order": {"op": 3}}, "per_op_order['op']=3"),
+        ({"per_op_order": {3: "flagos"}}, "per_op_order[3]"),
+        ({"per_op_order": [("op", "flagos")]}, "per_op_order=[('op', 'flagos')]"),
+        ({"strict": "no"}, "strict='no'"),
+        ({"strict": None}, "strict=None"),
     ],
 )
 def test_a_policy_that_cannot_be_read_is_refused_with_the_part_quoted(fields: dict, quoted: str) -> None:
@@ -169,6 +181,22 @@ def test_policies_that_decide_alike_are_equal() -> None:
     assert one == other
     assert hash(one) == hash(other)
     assert one != SelectionPolicy()
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda policy: pickle.loads(pickle.dumps(policy))])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"prefer": "flagos"},
+        {"prefer": "vendor", "strict": True, "per_op_order": {"op": "flagos|vendor:CUDA"}},
+        {"deny_vendors": ["acme"], "allow_vendors": ["zorg"]},
+    ],
+)
+def test_a_policy_can_be_copied_and_sent_to_another_process(copied, fields: dict) -> None:
+    policy = SelectionPolicy(**fields)
+    assert copied(policy) == policy
+    assert copied(policy).order("other") == policy.order("other")
 
 
 def test_only_a_policy_can_be_made_global() -> None:
