@@ -39,9 +39,10 @@ class OpRegistry:
 
     def register_many(self, impls: Iterable[OpImpl]) -> None:
         """Add several implementations, all or none."""
+        new = [_as_op_impl(impl) for impl in impls]  # first: what yields them may register others meanwhile
         with LOCK:
             table = dict(self._table)
-            for impl in map(_as_op_impl, impls):
+            for impl in new:
                 row = table.get(impl.op_name, {})
                 if (old := row.get(impl.impl_id)) is not None:
                     raise ValueError(_duplicate(old, impl))

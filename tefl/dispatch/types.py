@@ -70,7 +70,8 @@ class OpImpl:
         if not callable(self.fn):
             raise TypeError(f"{where}: fn must be callable, got {self.fn!r}")
         object.__setattr__(self, "kind", BackendImplKind(self.kind))
-        if self.kind is BackendImplKind.VENDOR and not self.vendor:
+        _demand_fields(self, where)
+        if self.kind is BackendImplKind.VENDOR and not (self.vendor or "").strip():
             raise ValueError(f"{where}: kind 'vendor' needs vendor='<name>', got {self.vendor!r}")
         object.__setattr__(self, "min_arch", _parse_arch(self.min_arch, where))
         if self.devices is not None:
@@ -80,6 +81,29 @@ class OpImpl:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the implementation as it is: no defaults filled in, no checks, no repair of its results."""
         return self.fn(*args, **kwargs)
+
+
+def _demand_fields(impl: OpImpl, where: str) -> None:
+    """TypeError for what would otherwise strike at the calls of the op, others' implementations included."""
+    fields: tuple[tuple[str, str, bool], ...] = (
+        ("op_name", "a name", _is_name(impl.op_name)),
+        ("impl_id", "a name", _is_name(impl.impl_id)),
+        ("vendor", "a name or None", impl.vendor is None or isinstance(impl.vendor, str)),
+        ("priority", "a number", isinstance(impl.priority, (int, float)) and impl.priority == impl.priority),
+        ("supported_dtypes", "a collection of torch.dtype", _all_are(torch.dtype, impl.supported_dtypes)),
+        ("devices", "a collection of device types", _all_are(str, impl.devices)),
+    )
+    for name, wanted, holds in fields:
+        if not holds:
+            raise TypeError(f"{where}: {name} must be {wanted}, got {getattr(impl, name)!r}")
+
+
+def _is_name(given: object) -> bool:
+    return isinstance(given, str) and bool(given.strip())
+
+
+def _all_are(kind: type, given: object) -> bool:
+    return given is None or (isinstance(given, Collection) and all(isinstance(one, kind) for one in given))
 
 
 def _parse_arch(given: tuple[int, int] | str | int | None, where: str) -> tuple[int, int] | None:

@@ -52,6 +52,45 @@ def test_several_are_registered_together_or_not_at_all(registry: OpRegistry) -> 
     assert ids(registry) == ["default.taken"]
 
 
+def test_what_yields_implementations_may_register_others(registry: OpRegistry) -> None:
+    def found():
+        registry.register_impl(make("default.meanwhile"))
+        yield make("default.yielded")
+
+    registry.register_many(found())
+    assert ids(registry) == ["default.meanwhile", "default.yielded"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"op_name": None},
+        {"op_name": " "},
+        {"impl_id": 3},
+        {"impl_id": ""},
+        {"vendor": 3},
+        {"priority": "high"},
+        {"priority": float("nan")},
+        {"supported_dtypes": torch.float32},
+        {"supported_dtypes": ["float32"]},
+        {"devices": [None]},
+        {"devices": 0},
+    ],
+    ids=str,
+)
+def test_a_field_that_would_break_calls_of_the_op_is_refused_when_it_is_given(fields: dict) -> None:
+    (name,) = fields
+    good = {"op_name": "op", "impl_id": "vendor.x", "kind": "vendor", "fn": print, "vendor": "x"}
+    with pytest.raises(TypeError, match=rf"{name} must be .*, got "):
+        OpImpl(**{**good, **fields})
+
+
+@pytest.mark.parametrize("vendor", [None, "", " "])
+def test_a_vendors_implementation_must_name_it(vendor: str | None) -> None:
+    with pytest.raises(ValueError, match="kind 'vendor' needs vendor="):
+        OpImpl("op", "vendor.x", "vendor", print, vendor=vendor)
+
+
 def test_unregister_removes_from_one_op_or_from_all_and_returns_what_it_removed(registry: OpRegistry) -> None:
     registry.register_many([make("default.x", op) for op in ("a", "b", "c")])
     assert [impl.op_name for impl in registry.unregister("default.x", "a")] == ["a"]
