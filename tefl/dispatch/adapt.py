@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -19,8 +20,9 @@ _FORMS_KEPT = 256
 class Adapted:
     """Calls an implementation and repairs what differs from the fake function's shape, dtype or strides.
 
-    Shapes may differ by dimensions of size one (``[..., 1]`` statistics); anything else is an error. The
-    first repair is told in one warning.
+    Shapes may differ by dimensions of size one (``[..., 1]`` statistics); anything else is an error, another
+    device than the arguments' too. A result that shares memory with an argument or with another result is
+    copied: the schema says that none does, and compilers rely on it. The first repair is told in one warning.
     """
 
     def __init__(self, decl: OpDecl, impl: OpImpl) -> None:
@@ -37,8 +39,13 @@ class Adapted:
         results = _results(got)
         if len(results) != len(wanted):
             raise TypeError(f"{self._who()} returned {len(results)} results, wanted {len(wanted)}")
-        repaired = tuple(self._repair(i, *pair) for i, pair in enumerate(zip(results, wanted, strict=True)))
-        return repaired if len(repaired) > 1 else repaired[0]
+        taken = list(_tensors((*args, *kwargs.values())))
+        devices = {tensor.device for tensor in taken}
+        repaired = []
+        for index, (result, want) in enumerate(zip(results, wanted, strict=True)):
+            repaired.append(self._repair(index, result, want, taken, devices))
+            taken += _tensors(repaired[-1:])
+        return tuple(repaired) if len(repaired) > 1 else repaired[0]
 
     def _wanted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """The results of the fake function on meta tensors of the arguments' form."""
@@ -50,11 +57,16 @@ class Adapted:
             wanted = self._forms[key] = _results(self._decl.fake(*_on_meta(args), **_on_meta(kwargs)))
         return wanted
 
-    def _repair(self, index: int, got: Any, want: Any) -> Any:
+    def _repair(
+        self, index: int, got: Any, want: Any, taken: list[torch.Tensor], devices: set[torch.device]
+    ) -> Any:
         if not isinstance(want, torch.Tensor):
             return got
         if not isinstance(got, torch.Tensor):
             raise TypeError(f"{self._who()} returned {type(got).__name__} as result {index}, wanted a tensor")
+        if devices and got.device not in devices:
+            wanted = " or ".join(sorted(map(str, devices)))
+            raise ValueError(f"{self._who()} returned result {index} on {got.device}, wanted {wanted}")
         fixed = got
         if fixed.shape != want.shape:
             if _without_ones(fixed.shape) != _without_ones(want.shape):
@@ -65,13 +77,15 @@ class Adapted:
         if not _same_layout(fixed, want):
             laid_out = torch.empty_strided(want.shape, want.stride(), dtype=want.dtype, device=got.device)
             fixed = laid_out.copy_(fixed)
+        if any(torch._C._is_alias_of(fixed, other) for other in taken):  # type: ignore[attr-defined]
+            fixed = fixed.clone()
         if fixed is not got and self._warn_once.acquire(blocking=False):
             self._warn(index, got, want)
         return fixed
 
     def _warn(self, index: int, got: torch.Tensor, want: torch.Tensor) -> None:
         logger().warning(
-            "%s returned result %d as %s, brought to %s as the schema promises; said once",
+            "%s returned result %d as %s, brought to %s in its own memory as the schema promises; said once",
             self._who(), index, _describe(got), _describe(want),
         )  # fmt: skip
 
@@ -83,6 +97,15 @@ def _results(returned: Any) -> tuple[Any, ...]:
     if returned is None:
         return ()
     return tuple(returned) if isinstance(returned, (tuple, list)) else (returned,)
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """The tensors among values, those in lists included."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors(value)
 
 
 def _form(value: Any) -> Any:

@@ -113,14 +113,14 @@ class TestArguments:
         name = declared(
             "(Tensor[] inputs, *, Tensor scale) -> Tensor", fake=lambda inputs, *, scale: inputs[0]
         )
-        seen = []
+        seen, result = [], torch.zeros(2, 3)
         add(
             "vendor.acme",
-            lambda inputs, *, scale: inputs[0],
+            lambda inputs, *, scale: result,
             to=name,
             is_available=lambda f: seen.append(f.dtypes),
         )
-        assert manager.call(name, [x, x], scale=x.double()) is x
+        assert manager.call(name, [x, x], scale=x.double()) is result
         assert seen == [(torch.float32, torch.float64)]
         with pytest.raises(TypeError, match="argument 'inputs' must be a list of tensors, got Tensor"):
             manager.call(name, x, scale=x)
@@ -163,7 +163,7 @@ class TestResults:
     def test_statistics_with_a_last_dimension_of_one_lose_it_with_one_warning(
         self, manager: OpManager, add, name: str, x: torch.Tensor, warnings_in
     ) -> None:
-        add("vendor.acme", lambda input, *a, **k: (input, statistics(input).unsqueeze(-1)), to=name)
+        add("vendor.acme", lambda input, *a, **k: (input + 0, statistics(input).unsqueeze(-1)), to=name)
         for y in (x, x, torch.ones(4, 3)):
             _, mean = manager.call(name, y, None)
             torch.testing.assert_close(mean, torch.ones(len(y)))
@@ -190,6 +190,57 @@ class TestResults:
         assert isinstance(got, tuple)
         assert all(a is b for a, b in zip(got, results, strict=True))
         assert warnings_in("") == []
+
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            lambda input: (input, statistics(input)),
+            lambda input: (input.view(2, 3, 1).squeeze(-1), statistics(input)),
+            lambda input: (input + 0, input[:, 0]),
+            lambda input: (out := input + 0, out[:, 0]),
+        ],
+        ids=["the argument", "a view of it", "a part of it", "another result"],
+    )
+    def test_results_get_memory_of_their_own_with_one_warning(
+        self, manager: OpManager, add, name: str, x: torch.Tensor, answer, warnings_in
+    ) -> None:
+        add("vendor.acme", lambda input, *a, **k: answer(input), to=name)
+        for _ in range(2):
+            results = manager.call(name, x, None)
+            assert [result.flatten()[0].item() for result in results] == [1.0, 1.0]
+            results[0].zero_()
+            assert (x == 1).all()
+            assert (results[1] == 1).all()
+            results[1].zero_()
+            assert (x == 1).all()
+        (warning,) = warnings_in("vendor.acme")
+        assert "in its own memory" in warning
+
+    def test_an_argument_handed_back_does_not_share_memory_in_a_graph(self) -> None:
+        def hand_back(input: torch.Tensor, *args: Any, **options: Any) -> tuple[torch.Tensor, torch.Tensor]:
+            return input, torch.ones(2)
+
+        impl = OpImpl("rmsnorm_fwd", "vendor.hands_back", "vendor", hand_back, vendor="h", priority=999)
+        tefl.get_registry().register_impl(impl)
+        x = torch.ones(2, 4, requires_grad=True)
+        try:
+            with tefl.with_preference("vendor"):
+                out, _ = torch.ops.tefl.rmsnorm_fwd(x, torch.ones(4))
+        finally:
+            tefl.get_registry().unregister("vendor.hands_back")
+        with torch.no_grad():
+            out.zero_()
+        assert (x == 1).all()
+
+    def test_a_result_on_another_device_is_a_failure_of_the_implementation(
+        self, manager: OpManager, add, name: str, x: torch.Tensor, warnings_in
+    ) -> None:
+        add("vendor.acme", lambda input, *a, **k: (input.to("meta"), statistics(input)), to=name)
+        with tefl.with_strict_mode(), pytest.raises(ValueError, match="result 0 on meta, wanted cpu"):
+            manager.call(name, x, None)
+        add("reference.torch", lambda input, *a, **k: (input + 0, statistics(input)), to=name)
+        assert manager.call(name, x, None)[0].device.type == "cpu"
+        assert len(warnings_in("'reference.torch' ran instead")) == 1
 
     def test_the_promise_follows_the_options_of_each_call(self, manager: OpManager, add, name, x) -> None:
         add("vendor.acme", lambda input, *a, **k: (input, statistics(input)), to=name)
