@@ -13,7 +13,10 @@ class ConfigError(ValueError):
 
 def one_line(error: BaseException) -> str:
     """``"ValueError: the message's first line"``."""
-    text = str(error).strip()
+    try:
+        text = str(error).strip()
+    except Exception:  # noqa: BLE001 - a plugin's exception; what it is must be told all the same
+        text = "(its __str__ raises)"
     return f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
 
 

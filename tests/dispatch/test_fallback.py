@@ -288,3 +288,18 @@ class TestStrict:
         with tefl.with_strict_mode(), pytest.raises(RuntimeError, match="boom"):
             manager.call(op, x)
         assert manager.call(op, x) == "reference.torch"
+
+
+def test_an_exception_that_cannot_be_printed_falls_back_like_any_other(
+    manager: OpManager, add, implementation, op: str, warnings_in
+) -> None:
+    class Unprintable(Exception):
+        def __str__(self) -> str:
+            raise ZeroDivisionError
+
+    add("vendor.acme", implementation(error=Unprintable()))
+    add("reference.torch", implementation("served"))
+    with tefl.with_preference("vendor"):
+        assert manager.call(op) == "served"
+    (warning,) = warnings_in("'reference.torch' ran instead")
+    assert "Unprintable: (its __str__ raises)" in warning
