@@ -24,6 +24,8 @@ _FLOAT_NAMES = "float16, bfloat16, float32 or float64"
 
 def floating(op: str, name: str, tensor: Tensor) -> None:
     """The tensor has one of `FLOATS` as dtype."""
+    if tensor is None:
+        raise _absent(op, name)
     if tensor.dtype not in _FLOAT_SET:
         raise TypeError(
             f"tefl::{op}: {name} has dtype {tensor.dtype}; wanted {_FLOAT_NAMES}. "
@@ -41,6 +43,8 @@ def out_dtype(op: str, dtype: torch.dtype | None) -> None:
 
 def same_dtype(op: str, name: str, tensor: Tensor, wanted: torch.dtype, why: str) -> None:
     """The tensor has exactly this dtype; ``why`` says whose it is ("the dtype of input")."""
+    if tensor is None:
+        raise _absent(op, name)
     if tensor.dtype is not wanted:
         raise TypeError(
             f"tefl::{op}: {name} has dtype {tensor.dtype}; wanted {wanted}, {why}. "
@@ -50,6 +54,8 @@ def same_dtype(op: str, name: str, tensor: Tensor, wanted: torch.dtype, why: str
 
 def same_device(op: str, first: Tensor, *, of: str = "input", **others: Tensor | None) -> None:
     """Every tensor, given by its name, is on the device of the first, whose name is ``of``."""
+    if first is None:
+        raise _absent(op, of)
     wanted = first.device
     for name, tensor in others.items():
         if tensor is not None and tensor.device != wanted:
@@ -91,6 +97,11 @@ def eps(op: str, value: float) -> None:
     """eps is finite and not negative."""
     if not 0.0 <= value < math.inf:
         raise ValueError(f"tefl::{op}: eps is {value}; wanted a finite number of at least 0, such as 1e-5.")
+
+
+def _absent(op: str, name: str) -> TypeError:
+    """For a required tensor: torch lets None pass for one."""
+    return TypeError(f"tefl::{op}: {name} is None; wanted a tensor.")
 
 
 def _hold(condition: bool | torch.SymBool, message: Callable[[], str]) -> None:

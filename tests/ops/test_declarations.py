@@ -144,6 +144,23 @@ def test_arguments_are_left_as_they_were(op: str, sample: Sample) -> None:
         assert not isinstance(was, Tensor) or torch.equal(was, now)
 
 
+REQUIRED = [
+    pytest.param(decl.name, i, argument.name, id=f"{decl.name}-{argument.name}")
+    for decl in OPS
+    for i, argument in enumerate(overload(decl.name)._schema.arguments)
+    if str(argument.type) == "Tensor"
+]
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize(("op", "position", "name"), REQUIRED)
+def test_none_in_place_of_a_tensor_is_refused_by_name(op: str, position: int, name: str, device: str) -> None:
+    sample = next(iter(GOOD[op](torch.float32))).mapped(lambda tensor: tensor.to(device))
+    args = [None if i == position else arg for i, arg in enumerate(sample.args)]
+    with pytest.raises(TypeError, match=rf"tefl::{op}: {name} is None; wanted a tensor"):
+        overload(op)(*args, **sample.kwargs)
+
+
 @pytest.mark.parametrize(("op", "bad"), BAD_CALLS)
 def test_a_bad_call_is_refused_before_a_kernel_runs(op: str, bad: Bad) -> None:
     with tefl.record() as calls, pytest.raises(bad.error) as caught:
