@@ -7,10 +7,11 @@ Importing it, asking how many devices there are, or seeding starts no runtime.
 from __future__ import annotations
 
 import contextlib
+import copy
 import sys
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import torch
 
@@ -19,6 +20,9 @@ from tefl.privateuse1 import memory, random
 from tefl.privateuse1.checks import BackendError
 from tefl.privateuse1.indexing import Device, device_index, optional_index
 from tefl.privateuse1.workarounds import autocast_dtype_rule
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = [
     "Event",
@@ -82,20 +86,27 @@ def set_device(device: Device) -> None:
 
 
 class device(contextlib.ContextDecorator):
-    """A context in which `device` is the calling thread's current one; None or -1 changes nothing."""
+    """A context in which `device` is the calling thread's current one; None or -1 changes nothing.
+
+    It may be entered again while it is open, and decorate functions that call themselves.
+    """
 
     def __init__(self, device: Device | None) -> None:
         self.idx = -1 if device is None else optional_index(device)
-        self.prev_idx = -1
+        self._previous: list[int] = []
+
+    def _recreate_cm(self) -> Self:
+        fresh = copy.copy(self)  # one for each call of a decorated function, which other threads may make
+        fresh._previous = []
+        return fresh
 
     def __enter__(self) -> None:
         if self.idx is not None and self.idx >= 0:
-            self.prev_idx = _native.load().exchange_device(self.idx)
+            self._previous.append(_native.load().exchange_device(self.idx))
 
     def __exit__(self, *exc_info: object) -> None:
-        if self.prev_idx >= 0:
-            _native.load().exchange_device(self.prev_idx)
-            self.prev_idx = -1
+        if self._previous:
+            _native.load().exchange_device(self._previous.pop())
 
 
 class device_of(device):

@@ -59,6 +59,43 @@ print(seen)
     assert out == "[0, 1, 1, 0, 0, 1, ('thread', 0), 0, 1]"
 
 
+def test_a_context_of_a_device_may_be_entered_again_and_decorate(python):
+    out = python(
+        BF16
+        + """
+seen, on_one = [], m.device(1)
+with on_one, on_one:
+    seen.append(m.current_device())
+seen.append(m.current_device())
+
+@on_one
+def nested(depth):
+    seen.append(m.current_device())
+    if depth:
+        nested(depth - 1)
+        seen.append(m.current_device())
+
+nested(2); seen.append(m.current_device())
+
+inside, left = threading.Barrier(2), threading.Barrier(2)
+def work(before, early):
+    m.set_device(before)
+    @on_one
+    def meet():
+        inside.wait(10)
+        if not early: left.wait(10)
+    meet()
+    if early: left.wait(10)
+    seen.append((before, m.current_device()))
+
+threads = [threading.Thread(target=work, args=args) for args in ((0, True), (1, False))]
+[t.start() for t in threads]; [t.join() for t in threads]
+print(seen[:-2], sorted(seen[-2:]))
+"""
+    )
+    assert out == "[1, 0, 1, 1, 1, 1, 1, 0] [(0, 0), (1, 1)]"
+
+
 def test_another_devices_name_is_refused_with_what_is_wanted(python):
     out = python(
         BF16
