@@ -37,8 +37,9 @@ print(torch.maca.is_initialized(), "maca_provider.plugin" in sys.modules)
 
 
 def test_an_autoload_hook_without_tefl_is_a_warning_and_torch_works(run_python: RunPython) -> None:
-    code = "import sys, torch, _maca_autoload; sys.modules['_tefl_autoload'] = None; _maca_autoload.autoload()"
-    done = run_python("-c", code + "; print(torch.ones(1))", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    code = "import sys, torch, _maca_autoload; sys.modules['_tefl_autoload'] = None; "
+    code += "_maca_autoload.autoload(); print(torch.ones(1))"
+    done = run_python("-c", code, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
     assert succeed(done) == "tensor([1.])\n"
     assert "RuntimeWarning: the device 'maca' is not available: ModuleNotFoundError" in done.stderr
 
