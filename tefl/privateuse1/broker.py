@@ -27,7 +27,7 @@ from tefl.privateuse1 import discovery, module, names
 from tefl.privateuse1.backend import PrivateUse1Backend
 from tefl.privateuse1.checks import BackendError, Defect, declaration_defects, kernel_defects
 from tefl.privateuse1.library import ProviderLibrary, open_library, unusable_library
-from tefl.privateuse1.workarounds import KernelRecorder
+from tefl.privateuse1.workarounds import KernelRecorder, graph_was_recorded
 
 
 class Plan(NamedTuple):
@@ -263,6 +263,13 @@ def _check_kernels(plan: Plan) -> None:
 def _take_name(plan: Plan) -> None:
     """Make the device torch's. From here on nothing may fail."""
     native, name = _native.load(), plan.device_name
+    if graph_was_recorded():
+        warnings.warn(
+            f"{name!r} is claimed after this thread has recorded an autograd graph: if a backward has run, "
+            f"no backward on {name!r} can, for torch counts devices at the first. Claim before, on import",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     native.claim(plan.library.handle, name)
     _name_device(name, module.build(name, plan.backend.default_autocast_dtype))
     tefl.dispatch.set_active_provider(

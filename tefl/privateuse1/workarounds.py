@@ -30,6 +30,16 @@ class KernelRecorder:
             library._destroy()  # type: ignore[no-untyped-call]
 
 
+def graph_was_recorded() -> bool:
+    """Whether this thread has recorded an autograd graph, so that a backward may have run.
+
+    torch's engine makes its queues, one for each device, at the process's first backward and never again
+    (start_device_threads in torch/csrc/autograd/engine.cpp): a device claimed later has none, and its first
+    backward ends in an internal assert. Missing in torch: a way to add a queue, or to ask. Goes with either.
+    """
+    return torch.autograd._get_sequence_nr() > 0
+
+
 def autocast_dtype_rule(name: str, declared: torch.dtype | None) -> list[torch.dtype]:
     """Give the `torch.autocast(name)` being made its default dtype; return the dtypes autocast may use.
 
