@@ -103,26 +103,16 @@ def _per_op(text: str) -> dict[str, tuple[str, ...]]:
 
 
 def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
+    if not text.isdecimal() or not 1 <= int(text) <= 64:
         raise _Bad(text)
     return int(text)
 
 
 def _size(text: str) -> int:
     match = re.fullmatch(r"(\d+)([KMG]?)", text.upper())
-    if match is None:
+    if match is None or int(match[1]) == 0:
         raise _Bad(text)
     return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2]]
-
-
-def _faults(text: str) -> dict[str, int]:
-    faults: dict[str, int] = {}
-    for part in (part.strip() for part in text.split(",")):
-        function, _, count = part.partition(":")
-        if not re.fullmatch(r"\w+", function) or not count.isdecimal():
-            raise _Bad(part)
-        faults[function] = int(count)
-    return faults
 
 
 @dataclass(frozen=True)
@@ -192,18 +182,9 @@ _TABLE = (
     Variable(
         "TEFL_DEVICE_NAME", str, None, "a name of a-z and _", "the device's name; default: the provider's own"
     ),
-    Variable("TEFL_SIM_DEVICES", _count, 2, "a number from 1", "how many devices the sim provider has"),
+    Variable("TEFL_SIM_DEVICES", _count, 2, "a number from 1 to 64", "how many devices the sim provider has"),
     Variable(
         "TEFL_SIM_CAPACITY", _size, None, "bytes, or a number with K, M or G", "memory of one sim device"
-    ),
-    Variable("TEFL_SIM_CHECKED", _switch, False, _BIT, "sim memory faults when touched outside a kernel"),
-    Variable("TEFL_SIM_OPAQUE", _switch, False, _BIT, "sim memory cannot be computed on by the CPU"),
-    Variable(
-        "TEFL_SIM_FAULTS",
-        _faults,
-        {},
-        "function:n separated by commas, such as malloc:100,stream_sync:3",
-        "the nth call of that sim function fails",
     ),
 )
 VARIABLES = {variable.name: variable for variable in _TABLE}

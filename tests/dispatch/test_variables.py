@@ -39,7 +39,6 @@ SetEnv = Callable[..., None]
         ("TEFL_SIM_DEVICES", "4", 4),
         ("TEFL_SIM_CAPACITY", "64M", 64 * 2**20),
         ("TEFL_SIM_CAPACITY", "4096", 4096),
-        ("TEFL_SIM_FAULTS", "malloc:100,stream_sync:3", {"malloc": 100, "stream_sync": 3}),
     ],
 )
 def test_each_form_is_read(monkeypatch: pytest.MonkeyPatch, variable: str, text: str, value: object) -> None:
@@ -64,9 +63,10 @@ def test_each_form_is_read(monkeypatch: pytest.MonkeyPatch, variable: str, text:
         ("TE_FL_PLUGIN_MODULES", "my-plugin", "my-plugin", "module names separated by commas"),
         ("TE_FL_SKIP_CUDA", "true", "true", "1 or 0"),
         ("TEFL_LOG_LEVEL", "LOUD", "LOUD", "DEBUG, INFO, WARNING, ERROR"),
-        ("TEFL_SIM_DEVICES", "0", "0", "a number from 1"),
+        ("TEFL_SIM_DEVICES", "0", "0", "a number from 1 to 64"),
+        ("TEFL_SIM_DEVICES", "65", "65", "a number from 1 to 64"),
+        ("TEFL_SIM_CAPACITY", "0", "0", "K, M or G"),
         ("TEFL_SIM_CAPACITY", "64MB", "64MB", "K, M or G"),
-        ("TEFL_SIM_FAULTS", "malloc", "malloc", "function:n"),
     ],
 )
 def test_what_cannot_be_read_is_quoted_with_the_variable_and_the_accepted_forms(
