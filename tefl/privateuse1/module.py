@@ -180,6 +180,13 @@ def stream(stream: torch.Stream | None) -> contextlib.AbstractContextManager[Any
     return contextlib.nullcontext() if stream is None else stream
 
 
+def _computed_attribute(name: str) -> bool:
+    """What torch reads as an attribute: activation checkpointing keeps random states only if it is there."""
+    if name == "_initialized":
+        return is_initialized()
+    raise AttributeError(f"module 'torch.{_name()}' has no attribute {name!r}")
+
+
 def build(name: str, autocast_dtype: torch.dtype | None) -> ModuleType:
     """Make the module for the claimed device `name`."""
 
@@ -194,6 +201,7 @@ def build(name: str, autocast_dtype: torch.dtype | None) -> ModuleType:
         "get_amp_supported_dtype": get_amp_supported_dtype,
         "_is_in_bad_fork": _is_in_bad_fork,
         "_lazy_init": init,
+        "__getattr__": _computed_attribute,
     }
     return _module(name, f"The device {name!r}, with the functions that torch.cuda has for CUDA.", contents)
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from torch.nn.functional import dropout
+from torch.utils.checkpoint import checkpoint
 
 pytestmark = pytest.mark.usefixtures("maca")
 
@@ -139,6 +141,23 @@ def test_fork_rng_brings_the_sequence_back(maca):
     with torch.random.fork_rng(devices=[0], device_type="maca"):
         inside = torch.rand(4, device="maca:0")
     assert torch.equal(torch.rand(4, device="maca:0"), inside)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_recomputation_in_a_backward_draws_the_numbers_of_the_forward(reentrant: bool):
+    x = torch.ones(64, device="maca:1", requires_grad=True)
+    out = checkpoint(lambda x: dropout(x * 1.0), x, use_reentrant=reentrant)
+    torch.rand(4, device="maca:1")
+    out.sum().backward()
+    assert 0 < out.count_nonzero().item() < 64
+    assert torch.equal(x.grad.cpu(), out.detach().cpu())
+
+
+def test_the_module_says_as_an_attribute_too_whether_the_runtime_has_started(maca):
+    torch.ones(1, device="maca")
+    assert maca._initialized is True
+    with pytest.raises(AttributeError, match="module 'torch.maca' has no attribute '_initialised'"):
+        _ = maca._initialised
 
 
 def test_the_default_generator_is_one_object(maca):
