@@ -156,7 +156,7 @@ def test_recomputation_in_a_backward_draws_the_numbers_of_the_forward(reentrant:
 def test_the_module_says_as_an_attribute_too_whether_the_runtime_has_started(maca):
     torch.ones(1, device="maca")
     assert maca._initialized is True
-    with pytest.raises(AttributeError, match="module 'torch.maca' has no attribute '_initialised'"):
+    with pytest.raises(AttributeError, match=r"module 'torch\.maca' has no attribute '_initialised'"):
         _ = maca._initialised
 
 
