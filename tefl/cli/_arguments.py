@@ -116,8 +116,8 @@ def _complaint(
     decl: OpDecl, schema: Schema, forms: Mapping[str, Form], others: Mapping[str, Any]
 ) -> str | None:
     """What the op's check or fake function says of such tensors; made without memory."""
-    tensors = {name: torch.empty(s, dtype=d, device="meta") for name, (s, d) in forms.items()}
     try:
+        tensors = {name: torch.empty(s, dtype=d, device="meta") for name, (s, d) in forms.items()}
         args, kwargs = schema.bind((), {**tensors, **others})
         if decl.check is not None:
             decl.check(*args, **kwargs)

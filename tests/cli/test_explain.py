@@ -60,6 +60,7 @@ def test_other_arguments_and_named_shapes_are_passed_on(command) -> None:
         (["rmsnorm_fdw"], "no op is called 'rmsnorm_fdw'; the nearest known name is 'rmsnorm_fwd'"),
         (["rmsnorm_fwd", "--shape", "4x8"], "'4x8' is no shape"),
         (["rmsnorm_fwd", "--shape=-1,8"], "negative size"),
+        (["rmsnorm_fwd", "--shape", "99999999999,99999999"], "Storage size calculation overflowed"),
         (["rmsnorm_fwd", "--shape", "wieght=8"], "has no argument 'wieght'"),
         (
             ["rmsnorm_fwd", "--shape", "4,8", "--shape", "8", "--shape", "8"],
