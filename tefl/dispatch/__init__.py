@@ -2,7 +2,7 @@
 
 from .decision import Candidate, Decision
 from .discovery import PluginError, PluginState
-from .facts import set_active_provider
+from .facts import active_provider, set_active_provider
 from .manager import OpManager, explain, get_manager, get_registry, route, set_builtins
 from .policy import (
     SelectionPolicy,
@@ -37,6 +37,7 @@ __all__ = [
     "PluginState",
     "SelectionPolicy",
     "Slower",
+    "active_provider",
     "checkpoint_contexts",
     "declarations",
     "declare",
