@@ -20,6 +20,7 @@ from . import dispatch, kernels  # noqa: E402 - not before the check of the torc
 
 dispatch.set_builtins(kernels.register_builtins)
 kernels.set_provider_name(dispatch.active_provider)
+dispatch.set_plugin_imports(lambda: importlib.import_module("tefl.compat.transformer_engine").for_plugins())
 
 if TYPE_CHECKING:
     from . import privateuse1

@@ -1,9 +1,9 @@
 """How a backend specialises the Triton kernels without touching them.
 
 Trunk, ``tefl/kernels/triton``, calls three functions and knows no backend: `spec_path` lets the files of a
-backend's tree stand in for those of a folder, `spec` calls a hook of the backend, `spec_func` takes one of its
-functions. The backend is that of TEFL_KERNEL_BACKEND, else the active provider's name if it has a tree, else
-none. It is chosen when trunk is first imported, for the whole process, and stays.
+backend's tree stand in for those of a folder, `spec` calls a hook of the backend, `spec_func` takes a
+function of its own. The backend is that of TEFL_KERNEL_BACKEND, else the active provider's name if it has a
+tree, else none. It is chosen when trunk is first imported, for the whole process, and stays.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def changed_signatures(
 
 
 def _signature(function: Function) -> str:
-    """The arguments as text, without annotations but for ``tl.constexpr``: that changes what may be passed."""
+    """The arguments as text, without annotations but for ``tl.constexpr``, which a caller must know."""
     arguments = ast.parse(ast.unparse(function.args).join(("def f(", "): pass"))).body[0]
     assert isinstance(arguments, ast.FunctionDef)
     for argument in ast.walk(arguments.args):
