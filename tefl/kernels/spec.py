@@ -8,20 +8,21 @@ tree, else none. It is chosen when trunk is first imported, for the whole proces
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, overload
 
 from tefl import _env, kernels
 from tefl._errors import SpecError, nearest
 
 from ._spec import rules
-from ._spec.layout import misplaced, override_of
-from ._spec.trees import Tree, names, tree_of
+
+if TYPE_CHECKING:
+    from ._spec.trees import Tree
+
+# What finds and loads trees is imported where one is asked for: without a backend it costs nothing.
 
 __all__ = [
     "Choice",
@@ -39,11 +40,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 VARIABLE: Final = "TEFL_KERNEL_BACKEND"
 NONE: Final = "none"
-_HOOK = re.compile(r"\bspec(?:_func)?\(\s*[\"'](\w+)[\"']")
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(NamedTuple):
     """Which backend specialises the kernels of this process, and why."""
 
     backend: str | None
@@ -54,7 +53,7 @@ class Choice:
 
 _lock = threading.Lock()
 _fixed: Choice | None = None
-_checked_top: ModuleType | None = None
+_hooks_checked = False
 
 
 def active_backend() -> str | None:
@@ -85,9 +84,6 @@ def spec_path(path: list[str]) -> None:
         raise SpecError(f"spec_path({path!r}): only the folders {allowed} of {rules.TRUNK} may be overridden")
     tree = _fix().tree
     if tree is not None and (folder := tree.folder / where).is_dir():
-        from ._spec.loading import mount
-
-        mount(tree, folder)
         path.insert(0, str(folder))
 
 
@@ -110,7 +106,7 @@ def spec_func(name: str, default: Any = None) -> Any:
 def demand_installed() -> None:
     """`SpecError` where TEFL_KERNEL_BACKEND names a backend that is not installed; else nothing happens."""
     if (asked := _env.get(VARIABLE)) not in (None, NONE):
-        tree_of(asked)
+        _tree_of(asked)
 
 
 def late_for(provider: str | None) -> str | None:
@@ -118,7 +114,7 @@ def late_for(provider: str | None) -> str | None:
     are, or may still be."""
     if provider is None or _fixed is None or _env.get(VARIABLE) or _fixed.backend == provider:
         return None
-    if provider not in names():
+    if not _has_tree(provider):
         return None
     return (
         f"the kernels were imported for {_called(_fixed.backend)} before provider {provider!r}, which has "
@@ -131,9 +127,9 @@ def describe() -> str | None:
     chosen = choice()
     if chosen.tree is None:
         return None
-    trunk, files = rules.files_of(rules.TRUNK), rules.files_of(chosen.tree.folder)
-    changed = [path for path in files if override_of(path, trunk)]
-    changed += sorted(_offered(chosen.tree) & set(_hooks_of_trunk()))
+    from ._spec.listing import answered_hooks, overridden
+
+    changed = [*overridden(chosen.tree), *answered_hooks(chosen.tree)]
     return f"kernels of backend {chosen.backend!r} ({chosen.why}): {', '.join(changed) or 'nothing changed'}"
 
 
@@ -145,11 +141,23 @@ def _wanted() -> Choice:
     if asked == NONE:
         return Choice(None, f"{VARIABLE}={NONE}")
     if asked is not None:
-        return Choice(asked, f"{VARIABLE}={asked}", tree_of(asked))
+        return Choice(asked, f"{VARIABLE}={asked}", _tree_of(asked))
     provider = kernels.provider_name()
-    if provider is not None and provider in names():
-        return Choice(provider, f"provider {provider!r} is active", tree_of(provider))
+    if provider is not None and _has_tree(provider):
+        return Choice(provider, f"provider {provider!r} is active", _tree_of(provider))
     return Choice(None, f"{VARIABLE} is unset and no active provider has a tree")
+
+
+def _tree_of(backend: str) -> Tree:
+    from ._spec.trees import tree_of
+
+    return tree_of(backend)
+
+
+def _has_tree(provider: str) -> bool:
+    from ._spec.trees import names
+
+    return provider in names()
 
 
 def _fix() -> Choice:
@@ -159,8 +167,7 @@ def _fix() -> Choice:
         if _fixed is None:
             wanted = _wanted()
             if wanted.tree is not None:
-                _demand_layout(wanted.tree)
-                _mount_root(wanted.tree)
+                _prepare(wanted.tree)
             _fixed = wanted
     _demand_unchanged(_fixed)
     return _fixed
@@ -181,15 +188,13 @@ def _called(backend: str | None) -> str:
     return "trunk alone" if backend is None else f"backend {backend!r}"
 
 
-def _demand_layout(tree: Tree) -> None:
-    for found in misplaced(rules.files_of(tree.folder), rules.files_of(rules.TRUNK)):
-        raise SpecError(f"{tree.folder / found.path}, of kernel backend {tree.backend!r}: {found.message}")
-
-
-def _mount_root(tree: Tree) -> None:
+def _prepare(tree: Tree) -> None:
+    from ._spec.layout import misplaced
     from ._spec.loading import mount
 
-    mount(tree, tree.folder)
+    for found in misplaced(rules.files_of(tree.folder), rules.trunk_files()):
+        raise SpecError(f"{tree.folder / found.path}, of kernel backend {tree.backend!r}: {found.message}")
+    mount(tree)
 
 
 def _below_trunk(path: list[str]) -> str:
@@ -221,27 +226,26 @@ def _fetch(name: str) -> Callable[..., Any] | None:
 
 
 def _top(tree: Tree) -> ModuleType | None:
-    global _checked_top
-    if _checked_top is not None:
-        return _checked_top
+    global _hooks_checked
     from ._spec.loading import import_top, is_half_imported
 
     top = import_top(tree)
-    if top is not None and not is_half_imported(top):
-        _demand_known_hooks(tree, top)
+    if not _hooks_checked and not (top is not None and is_half_imported(top)):
+        if top is not None:
+            _demand_known_hooks(tree, top)
         _demand_used(tree)
-        _checked_top = top
+        _hooks_checked = True
     return top
 
 
 def _demand_known_hooks(tree: Tree, top: ModuleType) -> None:
     known = _hooks_of_trunk()
-    for name in sorted(_offered(tree)):
-        if name not in known:
-            hint = nearest(name, known)
+    for name, value in vars(top).items():
+        own = f"{getattr(value, '__module__', '')}.".startswith(f"{tree.package}.")
+        if callable(value) and own and not name.startswith("_") and name not in known:
             raise SpecError(
-                f"{top.__file__}, of kernel backend {tree.backend!r}: trunk has no hook {name!r}; {hint}. A "
-                "name of the backend's own starts with an underscore"
+                f"{top.__file__}, of kernel backend {tree.backend!r}: trunk has no hook {name!r}; "
+                f"{nearest(name, known)}. A name of the backend's own starts with an underscore"
             )
 
 
@@ -249,26 +253,21 @@ def _demand_used(tree: Tree) -> None:
     """Files that override nothing are there for the hooks: one that the hooks do not import is a mistake."""
     import sys
 
-    trunk = rules.files_of(rules.TRUNK)
+    from ._spec.layout import override_of
+
+    trunk = rules.trunk_files()
     for path, file in rules.files_of(tree.folder).items():
         idle = path in trunk and not override_of(path, trunk)
         if idle and rules.module_name(path, tree.package) not in sys.modules:
-            raise SpecError(f"{file}, of kernel backend {tree.backend!r}: {_unused(path)}")
-
-
-def _unused(path: str) -> str:
-    why = f"{rules.rule_for(path).why}, and" if not path.endswith("__init__.py") else "overrides nothing, and"
-    return f"{why} the tree's __init__.py does not import it"
+            raise SpecError(
+                f"{file} (kernel backend {tree.backend!r}) overrides nothing ({rules.rule_for(path).why}) "
+                "and the tree's __init__.py does not import it"
+            )
 
 
 def _hooks_of_trunk() -> set[str]:
     """The names that trunk's files ask a backend for, read from their text: that is quick."""
-    texts = (path.read_text() for path in rules.files_of(rules.TRUNK).values())
-    return {name for text in texts for name in _HOOK.findall(text)}
+    import re
 
-
-def _offered(tree: Tree) -> set[str]:
-    from ._spec.source import Source
-
-    top = tree.folder / "__init__.py"
-    return set(Source.read(top, "__init__.py").public_names()) if top.exists() else set()
+    asked = re.compile(r"\bspec(?:_func)?\(\s*[\"'](\w+)[\"']")
+    return {name for path in rules.trunk_files().values() for name in asked.findall(path.read_text())}

@@ -18,7 +18,26 @@ from .order import cycles
 from .rules import PACKAGE, TRUNK, files_of, rule_for
 from .source import Source, SpecCall
 
-__all__ = ["Finding", "Pair", "check_tree", "check_trunk", "record"]
+__all__ = ["KINDS", "Finding", "Pair", "check_tree", "check_trunk", "record"]
+
+KINDS = {
+    "unknown-path": "trunk has no such file or folder",
+    "not-overridable": "the table above does not let this file be overridden",
+    "double-override": "a folder and a part of a folder below it are both overridden",
+    "identical": "the file does what trunk's does",
+    "relative-import": "outside of the top `__init__.py`",
+    "unknown-hook": "trunk asks for no function of that name",
+    "unused": "a file that overrides nothing, and that the hooks do not import",
+    "undefined-name": "a name that nothing defines or no import finds, or one that trunk's file exports",
+    "signature": "a function takes other arguments than trunk's",
+    "trunk-changed": "trunk's file is not the one that the file was written against",
+    "no-record": "the file does not say which one that was",
+    "cycle": "files import one another while they are imported",
+    "syntax": "the file is no Python",
+    "backend-branch": "a file of trunk asks which backend is active",
+    "not-specialisable": "a file of trunk calls `spec` where the table does not let it",
+}
+"""What can be found, with its meaning."""
 
 TOP = "__init__.py"
 _RECORD = re.compile(r"^# trunk sha256: ([0-9a-f]+)\n", re.MULTILINE)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tefl._errors import nearest
 
-from .rules import rule_for
+from .rules import overridable, rule_for
 
 __all__ = ["Misplaced", "misplaced", "override_of"]
 
 _TOP = "__init__.py"
 
 
-@dataclass(frozen=True)
-class Misplaced:
+class Misplaced(NamedTuple):
     """One file of a tree that trunk has no place for."""
 
     kind: str
@@ -25,7 +24,7 @@ class Misplaced:
 
 def override_of(path: str, trunk: Collection[str]) -> bool:
     """Whether a tree's file stands in for trunk's file of the same path."""
-    return path in trunk and rule_for(path).files and _name(path) != _TOP
+    return path in trunk and overridable(path)
 
 
 def misplaced(tree: Collection[str], trunk: Collection[str]) -> Iterator[Misplaced]:

@@ -10,7 +10,7 @@ from .rules import TRUNK, files_of, module_name, rule_for
 from .source import Source
 from .trees import Tree
 
-__all__ = ["Origin", "origins"]
+__all__ = ["Origin", "answered_hooks", "origins", "overridden"]
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,17 @@ def origins(tree: Tree | None) -> list[Origin]:
             Origin(module_name(path), origin, file, _why(path, path in trunk, tree, from_tree), hooks)
         )
     return found
+
+
+def overridden(tree: Tree) -> list[str]:
+    """Trunk's files that a tree's stand in for."""
+    return [path for path in files_of(tree.folder) if override_of(path, files_of(TRUNK))]
+
+
+def answered_hooks(tree: Tree) -> list[str]:
+    """What trunk asks a backend for and this one has, sorted."""
+    asked = {name for origin in origins(tree) for name, who in origin.hooks.items() if who == tree.backend}
+    return sorted(asked)
 
 
 def _offered(own: dict[str, Path]) -> set[str]:

@@ -11,7 +11,8 @@ from types import ModuleType
 
 from tefl._errors import SpecError, one_line
 
-from .rules import module_name, rule_for
+from .layout import override_of
+from .rules import files_of, module_name, overridable, trunk_files
 from .trees import Tree
 
 __all__ = ["import_top", "is_half_imported", "mount"]
@@ -51,15 +52,25 @@ class _TreeLoader(SourceFileLoader):
 
     def _trunk_name(self) -> str | None:
         path = Path(self.path).relative_to(self._tree.folder).as_posix()
-        overrides = rule_for(path).files and path.rpartition("/")[2] != "__init__.py"
-        return module_name(path) if overrides else None
+        return module_name(path) if overridable(path) else None
 
 
-def mount(tree: Tree, folder: Path) -> None:
-    """Have the modules of one folder of a tree loaded by the loader above."""
+def mount(tree: Tree) -> None:
+    """Have every module of a tree loaded by the loader above.
+
+    `SpecError` where one that stands in for trunk's has been imported under a name of its own before.
+    """
     loader = functools.partial(_TreeLoader, tree)
-    # An entry of this cache is what the import system asks for a folder; only this folder is concerned.
-    sys.path_importer_cache[str(folder)] = FileFinder(str(folder), (loader, list(SOURCE_SUFFIXES)))  # type: ignore[arg-type]
+    files = files_of(tree.folder)
+    for path, file in files.items():
+        name = module_name(path, tree.package)
+        if override_of(path, trunk_files()) and name in sys.modules:
+            raise SpecError(
+                f"{file} was imported as {name} before trunk was: import {module_name(path)} instead"
+            )
+    for folder in {str(file.parent) for file in files.values()}:
+        # An entry of this cache is what the import system asks for a folder; only this folder is concerned.
+        sys.path_importer_cache[folder] = FileFinder(folder, (loader, list(SOURCE_SUFFIXES)))  # type: ignore[arg-type]
 
 
 def import_top(tree: Tree) -> ModuleType | None:

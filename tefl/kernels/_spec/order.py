@@ -30,11 +30,18 @@ class _Graph:
         top = tree[_TOP].bound if _TOP in tree else {}
         self._beside_top = {nodes[path]: top.get(name, 1) for name, (path, _) in beside_top.items()}
 
+    def label(self, node: str) -> str:
+        """A file for a message: the tree's by its path, trunk's as such."""
+        return node.removeprefix("tree:") if node in self.of_tree else f"trunk's {node}"
+
     def next(self, node: str) -> Iterator[tuple[str, int]]:
         """(who is imported, in which line)"""
         source = self.sources[node]
         if node == f"tree:{_TOP}":
-            yield from self._beside_top.items()
+            for other, line in self._beside_top.items():
+                package = f"{other.rpartition('/')[0]}/{_TOP}"
+                # What stands in for a module of trunk is imported as that: through trunk's package.
+                yield from ((entered, line) for entered in (package, other) if entered in self.sources)
         for imported in source.imports:
             if imported.at_import and not imported.level:
                 for target in self._targets(node, imported.module, imported.name):
@@ -67,7 +74,7 @@ def cycles(
         found = _way_back(graph, start)
         if found is not None and frozenset(found[1]) not in seen:
             seen.add(frozenset(found[1]))
-            yield graph.sources[start], found[0], found[1]
+            yield graph.sources[start], found[0], list(map(graph.label, found[1]))
 
 
 def _way_back(graph: _Graph, start: str) -> tuple[int, list[str]] | None:

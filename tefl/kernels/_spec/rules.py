@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
-__all__ = ["PACKAGE", "TABLE", "TRUNK", "Rule", "files_of", "module_name", "rule_for"]
+__all__ = [
+    "PACKAGE",
+    "TABLE",
+    "TRUNK",
+    "Rule",
+    "files_of",
+    "module_name",
+    "overridable",
+    "rule_for",
+    "trunk_files",
+]
 
 PACKAGE = "tefl.kernels.triton"
 """Trunk as a package."""
@@ -14,8 +26,7 @@ TRUNK = Path(__file__).parent.parent / "triton"
 """Trunk as a folder."""
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(NamedTuple):
     """What a backend may do to one place of trunk.
 
     ``where`` is relative to trunk, a folder with a slash at its end. ``files``: the folder's own
@@ -43,14 +54,32 @@ def rule_for(path: str) -> Rule:
     return max(fitting, key=lambda rule: len(rule.where), default=TABLE[0])
 
 
+def overridable(path: str) -> bool:
+    """Whether a tree's file may stand in for trunk's: all below an open folder but what opens it."""
+    rule = rule_for(path)
+    return rule.files and path != f"{rule.where}__init__.py"
+
+
 def _folder(where: str) -> str:
     return where if where.endswith("/") else f"{where}/"
 
 
 def files_of(folder: Path) -> dict[str, Path]:
     """The Python files below a folder by their relative path, with slashes."""
-    found = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*.py"))}
-    return {relative: path for relative, path in found.items() if "__pycache__" not in path.parts}
+    found = {}
+    for where, folders, names in os.walk(folder):
+        folders[:] = sorted(set(folders) - {"__pycache__"})
+        below = Path(where).relative_to(folder).as_posix()
+        for name in sorted(names):
+            if name.endswith(".py"):
+                found[name if below == "." else f"{below}/{name}"] = Path(where, name)
+    return found
+
+
+@cache
+def trunk_files() -> dict[str, Path]:
+    """Those of trunk, looked up once."""
+    return files_of(TRUNK)
 
 
 def module_name(path: str, package: str = PACKAGE) -> str:

@@ -6,12 +6,12 @@ package, so that its files can be imported and each has one name.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tefl._errors import SpecError, one_line
 
@@ -23,8 +23,7 @@ _BACKENDS = Path(__file__).parent.parent / "backends"
 _FORM = f'wanted in {GROUP}: NAME = "package.folder", or "package:attribute" with the folder\'s path'
 
 
-@dataclass(frozen=True)
-class Tree:
+class Tree(NamedTuple):
     """One backend's tree: its folder, and the package that this folder is."""
 
     backend: str
@@ -34,8 +33,7 @@ class Tree:
     """Where it was found: a distribution's name, or "tefl" for one in this package."""
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(NamedTuple):
     """A backend that is installed; nothing of it is imported."""
 
     backend: str
@@ -54,8 +52,10 @@ def names() -> tuple[str, ...]:
     return tuple(sorted({entry.backend for entry in found()}))
 
 
+@functools.cache
 def tree_of(backend: str) -> Tree:
-    """The tree of a backend. `SpecError` where none is installed, two are, or its package does not import."""
+    """The tree of a backend. `SpecError` where none is installed, two are, or its package does not import;
+    what was found once is not looked for again."""
     entries = [entry for entry in found() if entry.backend == backend]
     if not entries:
         installed = f"installed are {', '.join(names())}" if names() else "none is"
