@@ -78,8 +78,8 @@ class Door:
 
     def __init__(self, op_name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.op_name, self.args, self.kwargs = op_name, args, kwargs
-        self.answer: tuple[Any] | None = None
-        """What a plugin's function returned, as it is."""
+        self.answer: tuple[Any, Any] | None = None
+        """What a plugin's function returned, as it is and as our results."""
 
 
 open_door: ContextVar[Door | None] = ContextVar("tefl_te_door", default=None)
@@ -110,7 +110,9 @@ class PluginFunction:
         convention, schema = mapping
         door = open_door.get()
         if door is not None and door.op_name == self.impl.op_name:
-            return convention.understood(self._through(door))
+            answer = self._through(door)
+            door.answer = answer, convention.understood(answer)
+            return door.answer[1]
         theirs = convention.to_theirs({**dict(zip(schema.positional, args, strict=True)), **kwargs})
         if self._takes_theirs is None:
             self._takes_theirs = _binds(self.impl.fn, theirs)
@@ -120,11 +122,9 @@ class PluginFunction:
     def _through(self, door: Door) -> Any:
         token = open_door.set(None)  # what the function itself calls is another call
         try:
-            answer = self.impl.fn(*door.args, **door.kwargs)
+            return self.impl.fn(*door.args, **door.kwargs)
         finally:
             open_door.reset(token)
-        door.answer = (answer,)
-        return answer
 
 
 def _binds(function: Callable[..., Any], args: list[Any]) -> bool:
