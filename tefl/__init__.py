@@ -19,6 +19,8 @@ _native.check_torch(_native.build_facts(), torch.__version__)
 from . import dispatch, kernels  # noqa: E402 - not before the check of the torch that runs
 
 dispatch.set_builtins(kernels.register_builtins)
+kernels.set_provider_name(dispatch.active_provider)
+dispatch.set_plugin_imports(lambda: importlib.import_module("tefl.compat.transformer_engine").for_plugins())
 
 if TYPE_CHECKING:
     from . import privateuse1
@@ -82,7 +84,7 @@ __all__ = [
     "with_strict_mode",
 ]
 
-_LAZY = ("privateuse1",)
+_LAZY = ("compat", "privateuse1")
 
 
 def __getattr__(name: str) -> Any:

@@ -87,6 +87,12 @@ def _names(
     return parse
 
 
+def _name(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise _Bad(text)
+    return text
+
+
 def _per_op(text: str) -> dict[str, tuple[str, ...]]:
     orders: dict[str, tuple[str, ...]] = {}
     for part in filter(None, (part.strip() for part in text.split(";"))):
@@ -171,6 +177,13 @@ _TABLE = (
     Variable("CUDA_PATH", str, None, "a folder", "the same, where CUDA_HOME is unset"),
     Variable(
         "TEFL_LOG_LEVEL", _choice(*LOG_LEVELS), "INFO", ", ".join(LOG_LEVELS), "level of the logger TE-FL"
+    ),
+    Variable(
+        "TEFL_KERNEL_BACKEND",
+        _name,
+        None,
+        "an installed kernel backend's name, or none",
+        "whose specialisations of the Triton kernels are used; none: trunk alone",
     ),
     Variable(
         "TEFL_PROVIDER",

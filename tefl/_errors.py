@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["ConfigError", "nearest", "one_line"]
+__all__ = ["ConfigError", "SpecError", "nearest", "one_line"]
 
 
 class ConfigError(ValueError):
     """An environment variable or policy whose text cannot be read; says what came and what is accepted."""
+
+
+class SpecError(ImportError):
+    """A backend's specialisation of the kernels cannot be used; names the file or package and what is wrong.
+
+    Never passed over in favour of another implementation: the kernels would silently not be the backend's.
+    """
 
 
 def one_line(error: BaseException) -> str:

@@ -11,8 +11,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from tefl._errors import ConfigError
-from tefl.cli import explain, info, ops
+from tefl._errors import ConfigError, SpecError
+from tefl.cli import explain, info, ops, spec
 from tefl.dispatch import DispatchError, PluginError
 
 __all__ = ["main"]
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m tefl", description="What tefl has, chooses and finds wrong."
     )
     subcommands = parser.add_subparsers(title="subcommands", required=True, metavar="SUBCOMMAND")
-    for module in (info, ops, explain):
+    for module in (info, ops, explain, spec):
         module.add_parser(subcommands)
     options = parser.parse_args(arguments)
     try:
@@ -34,6 +34,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except argparse.ArgumentError as error:
         parser.error(str(error))
-    except (ConfigError, DispatchError, PluginError) as error:
+    except (ConfigError, DispatchError, PluginError, SpecError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -1,8 +1,8 @@
 """Choosing, per call, the implementation that computes an op."""
 
 from .decision import Candidate, Decision
-from .discovery import PluginError, PluginState
-from .facts import set_active_provider
+from .discovery import PluginError, PluginState, set_plugin_imports
+from .facts import active_provider, set_active_provider
 from .manager import OpManager, explain, get_manager, get_registry, route, set_builtins
 from .policy import (
     SelectionPolicy,
@@ -37,6 +37,7 @@ __all__ = [
     "PluginState",
     "SelectionPolicy",
     "Slower",
+    "active_provider",
     "checkpoint_contexts",
     "declarations",
     "declare",
@@ -50,6 +51,7 @@ __all__ = [
     "set_active_provider",
     "set_builtins",
     "set_global_policy",
+    "set_plugin_imports",
     "with_allowed_vendors",
     "with_denied_vendors",
     "with_preference",

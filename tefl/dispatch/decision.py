@@ -28,6 +28,8 @@ class Candidate:
     accepted: bool
     reason: str
     impl: OpImpl = field(repr=False, compare=False)
+    provenance: str | None = None
+    """Whose code the implementation runs, where it says so: a backend's specialisation of its kernels."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,8 @@ class Decision:
     def _line(self, candidate: Candidate, width: int) -> str:
         mark = "->" if candidate is self.winner else "  "
         about = f"kind={candidate.kind}, vendor={candidate.vendor}, priority={candidate.priority}"
-        return f"  {mark} {candidate.impl_id:{width}}  ({about}): {candidate.reason}"
+        whose = f" [{candidate.provenance}]" if candidate.provenance else ""
+        return f"  {mark} {candidate.impl_id:{width}}  ({about}): {candidate.reason}{whose}"
 
 
 def decide(
@@ -94,4 +97,6 @@ def _candidate(impl: OpImpl, verdict: Verdict, chosen: OpImpl | None) -> Candida
         reason = f"chosen; {reason}"
     elif accepted and not isinstance(verdict, Slower):
         reason = "fits, but comes later in the order"
-    return Candidate(impl.impl_id, impl.kind, impl.vendor, impl.priority, accepted, reason, impl)
+    tell = getattr(impl.fn, "provenance", None)
+    provenance = tell() if callable(tell) else None
+    return Candidate(impl.impl_id, impl.kind, impl.vendor, impl.priority, accepted, reason, impl, provenance)

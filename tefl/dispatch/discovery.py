@@ -6,6 +6,7 @@ Installed ones are found by the entry point group ``te_fl.plugin``, others are n
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import traceback
@@ -18,7 +19,7 @@ from .. import _env
 from .._errors import one_line
 from .registry import OpRegistry
 
-__all__ = ["PluginError", "PluginState", "load_plugins"]
+__all__ = ["PluginError", "PluginState", "load_plugins", "set_plugin_imports"]
 
 GROUP = "te_fl.plugin"
 VARIABLE = "TE_FL_PLUGIN_MODULES"
@@ -56,10 +57,27 @@ class PluginState:
         return f"plugin {self.name!r} ({self.source}) was not loaded: {reason}"
 
 
+Presented = Callable[[OpRegistry], Any]
+"""What a plugin's function is given for a registry."""
+
+_plugin_imports: Callable[[], contextlib.AbstractContextManager[Presented]] | None = None
+
+
+def set_plugin_imports(supply: Callable[[], contextlib.AbstractContextManager[Presented]]) -> None:
+    """Say which context gives plugins the packages that they import and that are not installed."""
+    global _plugin_imports
+    _plugin_imports = supply
+
+
 def load_plugins(registry: OpRegistry) -> tuple[PluginState, ...]:
     """Load every plugin once, however often it is found. One that raises leaves nothing registered."""
     loaded: list[Callable[..., Any]] = []
-    return tuple(_load(registry, loaded, *found) for found in _found())
+    with contextlib.nullcontext(_as_it_is) if _plugin_imports is None else _plugin_imports() as presented:
+        return tuple(_load(registry, presented, loaded, *found) for found in _found())
+
+
+def _as_it_is(registry: OpRegistry) -> Any:
+    return registry
 
 
 def _found() -> Iterator[tuple[str, str, Callable[[], Any]]]:
@@ -74,7 +92,12 @@ def _found() -> Iterator[tuple[str, str, Callable[[], Any]]]:
 
 
 def _load(
-    registry: OpRegistry, loaded: list[Callable[..., Any]], name: str, source: str, find: Callable[[], Any]
+    registry: OpRegistry,
+    presented: Presented,
+    loaded: list[Callable[..., Any]],
+    name: str,
+    source: str,
+    find: Callable[[], Any],
 ) -> PluginState:
     before = set(registry.implementation_keys())
     try:
@@ -82,7 +105,7 @@ def _load(
         if register in loaded:
             return PluginState(name, source, "found before")
         with registry.transaction():
-            register(registry)
+            register(presented(registry))
     # SystemExit too: a plugin that calls sys.exit while it is imported must not end the program.
     except (Exception, SystemExit) as error:  # noqa: BLE001 - kept in the state and reported by the caller
         return PluginState(name, source, "failed", error=error)

@@ -10,7 +10,7 @@ import torch
 from .lock import LOCK, epoch
 from .types import Facts
 
-__all__ = ["gather", "set_active_provider"]
+__all__ = ["active_provider", "gather", "set_active_provider"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,11 @@ def set_active_provider(
     with LOCK:
         _active = _Provider(name, device_name, alias, arch)
         epoch.advance()
+
+
+def active_provider() -> str | None:
+    """The own name of the provider that owns the PrivateUse1 device; None where none does."""
+    return _active.name if _active is not None else None
 
 
 def gather(device: torch.device | None, dtypes: tuple[torch.dtype, ...]) -> Facts:

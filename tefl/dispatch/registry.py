@@ -33,7 +33,8 @@ class OpRegistry:
     def register_impl(self, impl: OpImpl) -> None:
         """Add one implementation. A second one of the same op and impl_id is an error that shows both.
 
-        An object of another package's OpImpl class is taken by its attributes.
+        An object of another package's OpImpl class is taken by its attributes, or as what its method
+        ``__tefl_impl__`` makes of it.
         """
         self.register_many([impl])
 
@@ -135,6 +136,8 @@ def _as_op_impl(given: Any) -> OpImpl:
     """The given implementation as an OpImpl of ours; another package's is read by its attributes."""
     if isinstance(given, OpImpl):
         return given
+    if (converted := getattr(given, "__tefl_impl__", None)) is not None:
+        return converted()  # type: ignore[no-any-return]
     missing = [name for name in ("op_name", "impl_id", "kind", "fn") if not hasattr(given, name)]
     if missing:
         raise TypeError(f"register_impl wants a tefl.OpImpl, got {given!r} without {', '.join(missing)}")

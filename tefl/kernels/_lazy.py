@@ -12,11 +12,13 @@ __all__ = ["Lazy", "lazy"]
 class Lazy:
     """A callable that stands for ``module.name`` and imports the module at its first call."""
 
-    __slots__ = ("_function", "module", "name")
+    __slots__ = ("_function", "module", "name", "provenance")
 
-    def __init__(self, module: str, name: str) -> None:
+    def __init__(self, module: str, name: str, provenance: Callable[[], str | None] | None = None) -> None:
         self.module = module
         self.name = name
+        self.provenance = provenance
+        """Tells, for a decision's text, whose code the function runs; None where nothing needs saying."""
         self._function: Callable[..., Any] | None = None
 
     def resolve(self) -> Callable[..., Any]:
@@ -32,6 +34,6 @@ class Lazy:
         return f"<{self.module}.{self.name}, imported on first call>"
 
 
-def lazy(module: str, name: str) -> Lazy:
+def lazy(module: str, name: str, provenance: Callable[[], str | None] | None = None) -> Lazy:
     """``module.name``, imported at its first call. Nothing is checked before: a typo shows then."""
-    return Lazy(module, name)
+    return Lazy(module, name, provenance)

@@ -12,7 +12,14 @@ import pytest
 from tefl import _env
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ["README.md", "README.zh.md", "docs/quickstart.md", "docs/plugins.md", "docs/policy.md"]
+PAGES = [
+    "README.md",
+    "README.zh.md",
+    "docs/quickstart.md",
+    "docs/plugins.md",
+    "docs/policy.md",
+    "docs/transformer_engine.md",
+]
 
 
 @pytest.mark.parametrize("page", PAGES)

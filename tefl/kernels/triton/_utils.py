@@ -7,6 +7,8 @@ from functools import cache
 
 import torch
 
+from tefl.kernels.spec import spec_func
+
 __all__ = [
     "Tile",
     "ceil_div",
@@ -36,7 +38,7 @@ def ceil_div(a: int, b: int) -> int:
 
 
 @cache
-def norm_forward_tile(columns: int) -> Tile:
+def default_norm_forward_tile(columns: int) -> Tile:
     """Two 16-byte vectors of bfloat16 a thread, four for the longest rows; short rows share a program."""
     block = _power_of_two(columns)
     if block > 32768:
@@ -46,7 +48,7 @@ def norm_forward_tile(columns: int) -> Tile:
 
 
 @cache
-def norm_backward_tile(columns: int) -> Tile:
+def default_norm_backward_tile(columns: int) -> Tile:
     """Like the forward's, but for rows of up to 8192 columns: there are four arrays to hold, not one."""
     block = _power_of_two(columns)
     if block > 8192:
@@ -55,7 +57,7 @@ def norm_backward_tile(columns: int) -> Tile:
     return Tile(rows, block, _warps(rows * block), loops=False)
 
 
-def norm_programs(rows: int, tile: Tile, multiprocessors: int) -> int:
+def default_norm_programs(rows: int, tile: Tile, multiprocessors: int) -> int:
     """How many programs of a persistent backward fill a device; each leaves one partial row."""
     resident = next(
         n for limit, n in ((256, 16), (1024, 8), (2048, 4), (4096, 2), (8192, 1)) if tile.columns <= limit
@@ -63,13 +65,13 @@ def norm_programs(rows: int, tile: Tile, multiprocessors: int) -> int:
     return min(multiprocessors * resident, ceil_div(rows, tile.rows))
 
 
-def norm_reduce_columns(columns: int) -> int:
+def default_norm_reduce_columns(columns: int) -> int:
     """Columns that one program adds partial rows of: few, so that many programs share the work."""
     return 32 if columns <= 8192 else 128
 
 
 @cache
-def multiprocessors(device: torch.device) -> int:
+def default_multiprocessors(device: torch.device) -> int:
     """Of a CUDA device, or of the CUDA device that a claimed one is an alias of (it has the same index)."""
     if device.type == "cpu" or not torch.cuda.is_available():
         return _INTERPRETED_MULTIPROCESSORS
@@ -83,3 +85,11 @@ def _power_of_two(n: int) -> int:
 def _warps(elements: int) -> int:
     """16 elements a thread, 32 in the largest tiles, which else need more threads than a block may have."""
     return max(4, min(16 if elements <= 16384 else 32, elements // 512))
+
+
+# A backend's own shapes, where it has some; the functions themselves where it has none.
+norm_forward_tile = spec_func("norm_forward_tile", default=default_norm_forward_tile)
+norm_backward_tile = spec_func("norm_backward_tile", default=default_norm_backward_tile)
+norm_programs = spec_func("norm_programs", default=default_norm_programs)
+norm_reduce_columns = spec_func("norm_reduce_columns", default=default_norm_reduce_columns)
+multiprocessors = spec_func("multiprocessors", default=default_multiprocessors)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 
+from tefl import _env
 from tefl.dispatch.types import BackendImplKind, Facts, OpImpl
 from tefl.kernels._lazy import lazy
 
-__all__ = ["implementations", "interpreting", "unavailable"]
+__all__ = ["implementations", "interpreting", "provenance", "unavailable"]
+
+_BACKEND = "TEFL_KERNEL_BACKEND"
 
 _OPS = {
     "norm": (
@@ -31,18 +36,28 @@ _OLDEST = (8, 0)
 
 
 def implementations() -> Iterable[OpImpl]:
-    """One ``default.flagos`` an op; nothing is imported until one runs."""
+    """One ``default.flagos`` an op; nothing is imported until one runs.
+
+    `SpecError` where TEFL_KERNEL_BACKEND names a backend of the kernels that is not installed.
+    """
+    if _env.is_set(_BACKEND):
+        _spec().demand_installed()
     for family, names in _OPS.items():
         for name in names:
             yield OpImpl(
                 op_name=name,
                 impl_id="default.flagos",
                 kind=BackendImplKind.DEFAULT,
-                fn=lazy(f"{__package__}.ops.{family}", name),
+                fn=lazy(f"{__package__}.ops.{family}", name, provenance),
                 priority=150,
                 supported_dtypes=_DTYPES,
                 is_available=unavailable,
             )
+
+
+def provenance() -> str | None:
+    """Which backend's specialisations the kernels run, in words; None where they are trunk's alone."""
+    return str(said) if (said := _spec().describe()) else None
 
 
 def interpreting() -> bool:
@@ -54,6 +69,8 @@ def unavailable(facts: Facts) -> str | None:
     """Why Triton kernels cannot serve tensors such as these; None where they can."""
     if find_spec("triton") is None:
         return "Triton is not installed; pip install tefl[triton]"
+    if facts.provider is not None and (late := _spec().late_for(facts.provider)):
+        return str(late)
     runs_on = facts.alias if facts.device_type == "privateuse1" else facts.device_type
     if interpreting():
         return (
@@ -70,6 +87,11 @@ def unavailable(facts: Facts) -> str | None:
     if facts.arch is not None and facts.arch < _OLDEST:
         return f"needs compute capability {_dotted(_OLDEST)}, the device has {_dotted(facts.arch)}"
     return None
+
+
+def _spec() -> Any:
+    """What tells of specialisations; not imported where none is selected and no kernel runs."""
+    return import_module("tefl.kernels.spec")
 
 
 def _place(facts: Facts) -> str:

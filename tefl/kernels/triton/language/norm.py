@@ -4,6 +4,7 @@
 import triton
 import triton.language as tl
 
+from tefl.kernels.triton.language.convert import rounded, widen
 from tefl.kernels.triton.language.rows import load_tile, store_tile
 
 __all__ = ["normalised_tile", "store_dinput", "store_normalised", "summed_tile"]
@@ -15,16 +16,16 @@ def summed_tile(input, residual, residual_out, row, input_stride, residual_strid
     x = load_tile(input, row, input_stride, col, exists)
     if residual is not None:
         x += load_tile(residual, row, residual_stride, col, exists)
-        x = x.to(residual_out.dtype.element_ty).to(tl.float32)
+        x = rounded(x, residual_out)
     return x
 
 
 @triton.jit
 def store_normalised(out, h, weight, bias, row, columns, col, exists, OFFSET: tl.constexpr):
     """out = h * (weight + OFFSET) + bias for a tile of normalised values h."""
-    y = h * (tl.load(weight + col, mask=col < columns, other=0.0).to(tl.float32) + OFFSET)[None, :]
+    y = h * (widen(tl.load(weight + col, mask=col < columns, other=0.0)) + OFFSET)[None, :]
     if bias is not None:
-        y += tl.load(bias + col, mask=col < columns, other=0.0).to(tl.float32)[None, :]
+        y += widen(tl.load(bias + col, mask=col < columns, other=0.0))[None, :]
     store_tile(out, y, row, columns, col, exists)
 
 

@@ -4,6 +4,8 @@
 import triton
 import triton.language as tl
 
+from tefl.kernels.triton.language.convert import narrow, widen
+
 __all__ = ["load_tile", "row_block", "store_tile"]
 
 
@@ -17,10 +19,10 @@ def row_block(block, rows, ROWS: tl.constexpr):
 @triton.jit
 def load_tile(base, row, stride, col, exists):
     """The values at (row, col) as float32, 0 where none exists; rows are `stride` elements apart."""
-    return tl.load(base + row[:, None] * stride + col[None, :], mask=exists, other=0.0).to(tl.float32)
+    return widen(tl.load(base + row[:, None] * stride + col[None, :], mask=exists, other=0.0))
 
 
 @triton.jit
 def store_tile(out, values, row, columns, col, exists):
     """Stores a tile in a contiguous tensor, in that tensor's dtype."""
-    tl.store(out + row[:, None] * columns + col[None, :], values.to(out.dtype.element_ty), mask=exists)
+    tl.store(out + row[:, None] * columns + col[None, :], narrow(values, out), mask=exists)

@@ -16,8 +16,19 @@ from tefl.kernels import _norm
 from tefl.kernels._rows import rows_of
 from tefl.kernels.launcher import TritonKernel
 from tefl.kernels.triton import _utils
-from tefl.kernels.triton.language.norm import normalised_tile, store_dinput, store_normalised, summed_tile
-from tefl.kernels.triton.language.rows import load_tile, row_block, store_tile
+from tefl.kernels.triton.language import (
+    column_sums,
+    load_tile,
+    narrow,
+    normalised_tile,
+    row_block,
+    row_means,
+    store_dinput,
+    store_normalised,
+    store_tile,
+    summed_tile,
+    widen,
+)
 
 __all__ = [
     "add_rmsnorm_bwd",
@@ -43,10 +54,10 @@ def _forward(
     if residual is not None:
         store_tile(residual_out, x, row, columns, col, exists)
     if LAYER:
-        m = tl.sum(x, 1) / columns
+        m = row_means(x, columns)
         x = tl.where(exists, x - m[:, None], 0.0)
         tl.store(mean + row, m, mask=row_exists)
-    r = tl.rsqrt(tl.sum(x * x, 1) / columns + eps)
+    r = tl.rsqrt(row_means(x * x, columns) + eps)
     tl.store(rstd + row, r, mask=row_exists)
     store_normalised(out, x * r[:, None], weight, bias, row, columns, col, exists, OFFSET)
 
@@ -68,7 +79,7 @@ def _forward_loop(
         total += x if LAYER else x * x
     m = tl.zeros([ROWS], tl.float32)
     if LAYER:
-        m = tl.sum(total, 1) / columns
+        m = row_means(total, columns)
         tl.store(mean + row, m, mask=row_exists)
         total = tl.zeros([ROWS, COLUMNS], tl.float32)
         for start in range(0, columns, COLUMNS):
@@ -76,7 +87,7 @@ def _forward_loop(
             exists = row_exists[:, None] & (col < columns)[None, :]
             x = tl.where(exists, load_tile(input, row, input_stride, col, exists) - m[:, None], 0.0)
             total += x * x
-    r = tl.rsqrt(tl.sum(total, 1) / columns + eps)
+    r = tl.rsqrt(row_means(total, columns) + eps)
     tl.store(rstd + row, r, mask=row_exists)
     for start in range(0, columns, COLUMNS):
         col = start + tl.arange(0, COLUMNS)
@@ -94,7 +105,7 @@ def _backward(
     OFFSET: tl.constexpr, LAYER: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     col = tl.arange(0, COLUMNS)
-    w = tl.load(weight + col, mask=col < columns, other=0.0).to(tl.float32) + OFFSET
+    w = widen(tl.load(weight + col, mask=col < columns, other=0.0)) + OFFSET
     dw = tl.zeros([ROWS, COLUMNS], tl.float32)
     db = tl.zeros([ROWS, COLUMNS], tl.float32)
     for block in range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0)):
@@ -103,17 +114,17 @@ def _backward(
         dy = load_tile(grad, row, grad_stride, col, exists)
         h, r = normalised_tile(input, mean, rstd, row, row_exists, input_stride, col, exists, LAYER)
         g = dy * w[None, :]
-        dx = g - h * (tl.sum(g * h, 1) / columns)[:, None]
+        dx = g - h * row_means(g * h, columns)[:, None]
         if LAYER:
-            dx -= (tl.sum(g, 1) / columns)[:, None]
+            dx -= row_means(g, columns)[:, None]
         store_dinput(dinput, dx * r[:, None], add, add_stride, row, columns, col, exists)
         dw += dy * h
         if dbias is not None:
             db += dy
     partial = tl.program_id(0).to(tl.int64) * columns + col
-    tl.store(dweight + partial, tl.sum(dw, 0), mask=col < columns)
+    tl.store(dweight + partial, column_sums(dw), mask=col < columns)
     if dbias is not None:
-        tl.store(dbias + partial, tl.sum(db, 0), mask=col < columns)
+        tl.store(dbias + partial, column_sums(db), mask=col < columns)
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -129,18 +140,18 @@ def _backward_loop(
     for start in range(0, columns, COLUMNS):
         col = start + tl.arange(0, COLUMNS)
         exists = row_exists[:, None] & (col < columns)[None, :]
-        w = tl.load(weight + col, mask=col < columns, other=0.0).to(tl.float32) + OFFSET
+        w = widen(tl.load(weight + col, mask=col < columns, other=0.0)) + OFFSET
         g = load_tile(grad, row, grad_stride, col, exists) * w[None, :]
         h, r = normalised_tile(input, mean, rstd, row, row_exists, input_stride, col, exists, LAYER)
         sum_gh += g * h
         if LAYER:
             sum_g += g
-    mean_gh = tl.sum(sum_gh, 1) / columns
-    mean_g = tl.sum(sum_g, 1) / columns
+    mean_gh = row_means(sum_gh, columns)
+    mean_g = row_means(sum_g, columns)
     for start in range(0, columns, COLUMNS):
         col = start + tl.arange(0, COLUMNS)
         exists = row_exists[:, None] & (col < columns)[None, :]
-        w = tl.load(weight + col, mask=col < columns, other=0.0).to(tl.float32) + OFFSET
+        w = widen(tl.load(weight + col, mask=col < columns, other=0.0)) + OFFSET
         g = load_tile(grad, row, grad_stride, col, exists) * w[None, :]
         h, r = normalised_tile(input, mean, rstd, row, row_exists, input_stride, col, exists, LAYER)
         dx = (g - h * mean_gh[:, None] - mean_g[:, None]) * r[:, None]
@@ -165,9 +176,9 @@ def _weight_gradients(
         if dbias is not None:
             db += dy
     partial = tl.program_id(1).to(tl.int64) * columns + col
-    tl.store(dweight + partial, tl.sum(dw, 0), mask=col < columns)
+    tl.store(dweight + partial, column_sums(dw), mask=col < columns)
     if dbias is not None:
-        tl.store(dbias + partial, tl.sum(db, 0), mask=col < columns)
+        tl.store(dbias + partial, column_sums(db), mask=col < columns)
 
 
 @triton.jit(do_not_specialize=["partials"])
@@ -196,7 +207,7 @@ def _reduce_columns(partial, out, partials, columns, col, ROWS: tl.constexpr, CO
         row = start + tl.arange(0, ROWS).to(tl.int64)
         exists = (row < partials)[:, None] & (col < columns)[None, :]
         total += load_tile(partial, row, columns, col, exists)
-    tl.store(out + col, tl.sum(total, 0).to(out.dtype.element_ty), mask=col < columns)
+    tl.store(out + col, narrow(column_sums(total), out), mask=col < columns)
 
 
 _FORWARD, _FORWARD_LOOP = TritonKernel(_forward), TritonKernel(_forward_loop)

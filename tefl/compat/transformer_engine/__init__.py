@@ -1,0 +1,50 @@
+"""The names of ``transformer_engine.plugin.core``, for plugins that were written for TE-FL.
+
+`install` makes them importable under that name where the real package is not. Nobody gets them by default: a
+program that looks for Transformer Engine must not find it because tefl was imported. While plugins are loaded
+they are there for those that ask for them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tefl.dispatch import OpRegistry
+
+from ._finder import FINDER
+
+__all__ = ["for_plugins", "install"]
+
+
+def install() -> None:
+    """Make ``transformer_engine.plugin.core`` and its submodules importable. Where the real ones are, those
+    are found first and nothing changes. May be called again."""
+    FINDER.kept = True
+    if FINDER not in sys.meta_path:
+        sys.meta_path.append(FINDER)
+
+
+@contextlib.contextmanager
+def for_plugins() -> Iterator[Callable[[OpRegistry], Any]]:
+    """Supplies the names inside, and from then on if anybody has imported them.
+
+    Gives the function that makes, of tefl's registry, what a plugin is given: TE-FL's once one has asked.
+    """
+    if FINDER not in sys.meta_path:
+        sys.meta_path.append(FINDER)
+    try:
+        yield _presented
+    finally:
+        if not FINDER.kept:
+            sys.meta_path.remove(FINDER)
+
+
+def _presented(registry: OpRegistry) -> Any:
+    if not FINDER.supplied:
+        return registry
+    from .registry import OpRegistry as TheirRegistry
+
+    return TheirRegistry(registry)
