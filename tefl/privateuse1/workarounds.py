@@ -37,7 +37,7 @@ def graph_was_recorded() -> bool:
     (start_device_threads in torch/csrc/autograd/engine.cpp): a device claimed later has none, and its first
     backward ends in an internal assert. Missing in torch: a way to add a queue, or to ask. Goes with either.
     """
-    return torch.autograd._get_sequence_nr() > 0
+    return bool(torch._C._autograd._get_sequence_nr() > 0)
 
 
 def autocast_dtype_rule(name: str, declared: torch.dtype | None) -> list[torch.dtype]:

@@ -40,25 +40,6 @@ print(x.device, x.cpu().tolist(), is_registered(), backend_name(), x.is_maca, x)
     assert out == "maca:0 [3.0, 3.0] True maca True tensor([3., 3.], device='maca:0')"
 
 
-@pytest.mark.parametrize(
-    ("graph", "warned"), [("(torch.ones(1, requires_grad=True) * 2).backward()", 1), ("", 0)]
-)
-def test_a_claim_after_a_graph_was_recorded_warns_that_backwards_may_not_reach_the_device(
-    python, graph, warned
-):
-    out = python(
-        PRELUDE
-        + f"""
-{graph}
-with warnings.catch_warnings(record=True) as seen:
-    warnings.simplefilter("always")
-    register_backend(PrivateUse1Backend(name="maca", provider="sim"))
-print(sum("'maca' is claimed after this thread has recorded" in str(w.message) for w in seen))
-"""
-    )
-    assert out == str(warned)
-
-
 def test_registration_starts_no_runtime_and_neither_does_naming_counting_or_seeding(python):
     out = python(
         PRELUDE
