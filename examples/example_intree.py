@@ -17,6 +17,8 @@ def my_rmsnorm(
     input: torch.Tensor, weight: torch.Tensor, eps: float = 1e-5, **kwargs: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Normalise rows by their root mean square; also its reciprocal, with a last dimension of one."""
+    if kwargs.get("zero_centered_gamma"):  # an option taken and not looked at would be a wrong result
+        weight = 1 + weight
     variance = input.pow(2).mean(-1, keepdim=True)
     return input * torch.rsqrt(variance + eps) * weight, torch.rsqrt(variance + eps)
 

@@ -65,7 +65,7 @@ enum {
  * operators run for which the vendor brings no kernel. */
 typedef int32_t tefl_alias;
 enum {
-  TEFL_ALIAS_NONE = 0, /* nowhere: operands are copied to the host and results back, slowly, and counted */
+  TEFL_ALIAS_NONE = 0, /* nowhere: reserved, this version of tefl refuses to claim such a device */
   TEFL_ALIAS_CPU = 1,  /* on the host: an ordinary load or store through a device pointer works */
   TEFL_ALIAS_CUDA = 2  /* on an NVIDIA GPU, by the CUDA runtime PyTorch is linked to, same device indices */
 };

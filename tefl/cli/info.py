@@ -12,6 +12,7 @@ from tefl import _env, _native
 from tefl._errors import ConfigError, one_line
 from tefl.cli._output import add_json_option, columns, write_json
 from tefl.dispatch import PluginError
+from tefl.privateuse1 import broker
 
 __all__ = ["add_parser"]
 
@@ -115,6 +116,8 @@ def _lines(facts: Mapping[str, Any]) -> Iterator[str]:
 def _device_lines(status: Mapping[str, Any] | None) -> Iterator[str]:
     shown = {name: value for name, value in (status or {}).items() if name not in ("defects", "candidates")}
     yield from columns((name, _shown(value)) for name, value in shown.items())
+    if status and not status["registered"] and status["origin"] is None and not status["defects"]:
+        yield f"  nobody is chosen: {broker.choice().reason}"
     for candidate in (status or {}).get("candidates", ()):
         yield "  candidate " + ", ".join(f"{key} {value}" for key, value in candidate.items())
 
@@ -126,6 +129,7 @@ def _plugin_lines(plugins: list[dict[str, Any]]) -> Iterator[str]:
     yield from columns((p["name"], p["source"], p["state"], ", ".join(p["impl_ids"])) for p in plugins)
     for plugin in plugins:
         if plugin["traceback"]:
+            yield f"  traceback of {plugin['name']} ({plugin['source']})"
             yield from (f"    {line}" for line in plugin["traceback"].splitlines())
 
 

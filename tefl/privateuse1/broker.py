@@ -196,7 +196,9 @@ def _claim_plan(plan: Plan) -> None:
 
 
 def _subject(plan: Plan) -> str:
-    return f"the device {plan.device_name!r} of provider {plan.library.path} cannot be registered"
+    # A library named by its path that does not load could not tell what the device is called.
+    device = f"the device {plan.device_name!r}" if plan.device_name else "the device"
+    return f"{device} of provider {plan.library.path} cannot be registered"
 
 
 def _slot_defects(plan: Plan) -> list[Defect]:

@@ -69,6 +69,7 @@ def test_a_plugin_that_failed_is_shown_with_its_traceback(fresh_python, tmp_path
     )
     assert done.returncode == 1
     assert "acme_broken  TE_FL_PLUGIN_MODULES  failed" in done.stdout
+    assert "traceback of acme_broken (TE_FL_PLUGIN_MODULES)" in done.stdout
     assert f'File "{tmp_path}/acme_broken.py", line 2, in register' in done.stdout
     assert "plugin 'acme_broken' (TE_FL_PLUGIN_MODULES) was not loaded: OSError: no libacme.so" in done.stdout
 
@@ -90,6 +91,13 @@ def test_a_plugin_that_was_loaded_is_shown_with_what_it_added(fresh_python, tmp_
         "impl_ids": ["vendor.acme"],
         "traceback": None,
     }
+
+
+def test_where_nobody_is_chosen_for_the_device_it_says_why(fresh_python) -> None:
+    done = fresh_python(args=["-m", "tefl", "info"], TEFL_PROVIDER="none")
+    assert "nobody is chosen: TEFL_PROVIDER=none" in done.stdout
+    chosen = fresh_python(args=["-m", "tefl", "info"], TEFL_PROVIDER="sim")
+    assert "nobody is chosen" not in chosen.stdout
 
 
 def test_a_defect_of_the_provider_is_a_problem_with_its_remedy(fresh_python, tmp_path: Path) -> None:

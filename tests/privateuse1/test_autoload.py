@@ -176,6 +176,21 @@ print(is_registered(), backend_name(), parse_device_type("maca"), [d["what"] for
     assert out[9] == f"False None privateuse1 [{told!r}]"
 
 
+def test_a_library_by_path_that_does_not_load_is_told_of_without_a_device_name(python):
+    out = python(
+        """
+import warnings
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    import torch, _tefl_autoload
+    _tefl_autoload.autoload()
+print([str(w.message).splitlines()[0] for w in caught])
+""",
+        TEFL_PROVIDER="/nowhere/lib.so",
+    )
+    assert out == "['the device of provider /nowhere/lib.so cannot be registered:']"
+
+
 def test_registering_after_a_failed_autoload_tells_the_whole_story(python, hooked, tmp_path):
     out = python(
         SHOW

@@ -13,6 +13,8 @@ def my_rmsnorm(
     input: torch.Tensor, weight: torch.Tensor, eps: float = 1e-5, **kwargs: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Normalise rows by their root mean square; also its reciprocal, with a last dimension of one."""
+    if kwargs.get("zero_centered_gamma"):  # an option taken and not looked at would be a wrong result
+        weight = 1 + weight
     rsigma = torch.rsqrt(input.pow(2).mean(-1, keepdim=True) + eps)
     return input * rsigma * weight, rsigma
 
