@@ -4,7 +4,8 @@ VENV ?= .venv
 TORCH ?= torch==2.13.0
 BIN := $(VENV)/bin
 # Tests claim the device they need themselves; nothing is to be claimed for them by an installed provider.
-TEST_ENV := TORCH_DEVICE_BACKEND_AUTOLOAD=0
+# They start many interpreters, which is quicker with bytecode kept.
+TEST_ENV := TORCH_DEVICE_BACKEND_AUTOLOAD=0 PYTHONDONTWRITEBYTECODE=
 WORKERS ?= 2
 
 NATIVE := setup.py pyproject.toml $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')

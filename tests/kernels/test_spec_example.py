@@ -140,7 +140,7 @@ def test_selecting_a_backend_adds_less_than_5_ms_to_the_import(
 ) -> None:
     with_bytecode = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(tmp_path)}
     times: dict[str, list[float]] = {"none": [], "acme": []}
-    for turn in range(6):
+    for turn in range(4):
         for backend, measured in times.items():
             done = fresh_python(IMPORT, path=[site], **with_bytecode, TEFL_KERNEL_BACKEND=backend)
             if turn:  # the first compiles, as an installation does
