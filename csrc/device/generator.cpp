@@ -24,8 +24,11 @@ class DeviceGenerator final : public c10::GeneratorImpl {
   static c10::DeviceType device_type() { return kType; }
 
   void set_current_seed(uint64_t seed) override { impl().set_current_seed(seed); }
-  void set_offset(uint64_t offset) override { impl().set_offset(offset); }
-  uint64_t get_offset() const override { return impl().get_offset(); }
+  // PyTorch pickles the offset of every generator but the CPU's, which has none: it stays 0 there.
+  void set_offset(uint64_t offset) override {
+    if (has_offset() || offset != 0) impl().set_offset(offset);
+  }
+  uint64_t get_offset() const override { return has_offset() ? impl().get_offset() : 0; }
   uint64_t current_seed() const override { return impl().current_seed(); }
   uint64_t seed() override { return impl().seed(); }
   void set_state(const c10::TensorImpl& state) override { impl().set_state(state); }
@@ -35,6 +38,7 @@ class DeviceGenerator final : public c10::GeneratorImpl {
   DeviceGenerator* clone_impl() const override {
     return new DeviceGenerator(device_.index(), inner_.clone());
   }
+  bool has_offset() const { return inner_.device().type() != c10::kCPU; }
   c10::GeneratorImpl& impl() const { return *inner_.unsafeGetGeneratorImpl(); }
 
   at::Generator inner_;

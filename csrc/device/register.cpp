@@ -20,6 +20,7 @@
 #include "device/guard.h"
 #include "device/hooks.h"
 #include "device/host_redirect.h"
+#include "device/profiler.h"
 #include "device/recurrent.h"
 #include "device/shared.h"
 #include "device/views.h"
@@ -42,7 +43,8 @@ torch::Library& open_library(const char* ns, DispatchKey key) {
 }
 
 // Composite operators that go by the device's name inside and would then miss a kernel: aliased whole.
-constexpr const char* kAliasedComposites[] = {"aten::convolution", "aten::convolution_backward"};
+constexpr const char* kAliasedComposites[] = {"aten::_convolution", "aten::convolution",
+                                              "aten::convolution_backward"};
 
 bool is_aliased(const c10::OperatorName& name, const c10::OperatorHandle& op) {
   if (name.getNamespace() != "aten" || op.hasKernelForDispatchKey(DispatchKey::PrivateUse1)) return false;
@@ -133,6 +135,7 @@ int claim(const tefl_provider* provider, const std::string& name) {
   install_guard();
   install_allocator();
   install_hooks();
+  install_profiler();
   if (provider->alias == TEFL_ALIAS_CPU) install_host_redirect();
   return register_operators();
 }
