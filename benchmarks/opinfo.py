@@ -1,10 +1,11 @@
 """Run PyTorch's own operator samples on the device and compare each with the CPU, forward and backward.
 
-    python benchmarks/opinfo.py --device maca --sample-fraction 0.1 --json out.json
+    python benchmarks/opinfo.py --device maca --dtype float32 int64 --sample-fraction 0.1 --json out.json
 
-The samples are those of `torch.testing._internal` (OpInfo), float32. One that fails on the CPU itself is
-not counted. Operators run in worker processes, so that a crash is a failure of the operator it happened in.
-Without TEFL_PROVIDER the built-in `sim` provider is claimed under the name given by --device.
+The samples are those of `torch.testing._internal` (OpInfo). One that fails on the CPU itself is not counted.
+Failures that `opinfo_deviations.py` lists are counted apart; any other ends the run with exit status 1.
+Operators run in worker processes, so that a crash is a failure of the operator it happened in. Without
+TEFL_PROVIDER the built-in `sim` provider is claimed under the name given by --device.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from opinfo_deviations import deviation_of
 from torch.utils._pytree import tree_flatten, tree_map
 
+DTYPES = ("float32", "bfloat16", "int64", "bool", "complex64")
 OP_TIMEOUT_S = 180  # a worker that is silent for longer hangs
 SEED = 0
 #: Their results are whatever the memory held: only shape, dtype and device can be compared.
@@ -40,6 +43,7 @@ class OpResult:
 
     op: str
     passed: int = 0
+    deviating: int = 0  # failed as opinfo_deviations.py says
     failed: int = 0
     skipped: int = 0  # the CPU cannot run them either
     errors: list[str] = field(default_factory=list)
@@ -55,6 +59,8 @@ def to_cpu(value: Any, device: str) -> Any:
         twin = torch.empty(0, dtype=value.dtype).set_(
             storage, value.storage_offset(), value.shape, value.stride()
         )
+        twin = twin.conj() if value.is_conj() else twin
+        twin = torch._neg_view(twin) if value.is_neg() else twin
         return twin.requires_grad_(value.requires_grad)
     if isinstance(value, torch.Tensor):
         return value.detach().cpu().requires_grad_(value.requires_grad)
@@ -130,30 +136,40 @@ def check_sample(op: Any, sample: Any, device: str) -> str | None:
     return None
 
 
-def samples_of(op: Any, device: str, fraction: float) -> list[Any]:
+def samples_of(op: Any, device: str, dtype: torch.dtype, fraction: float) -> list[Any]:
     """Return an operator's samples on `device`, or a repeatable fraction of them, drawn at random."""
     torch.manual_seed(SEED)
-    samples = list(op.sample_inputs(device, torch.float32, requires_grad=op.supports_autograd))
+    differentiable = dtype in op.supported_backward_dtypes("cpu")
+    samples = list(op.sample_inputs(device, dtype, requires_grad=differentiable))
     if fraction < 1:
         samples = random.Random(full_name(op)).sample(samples, max(1, round(len(samples) * fraction)))
     return samples
 
 
-def check_op(op: Any, device: str, fraction: float) -> OpResult:
+def check_op(op: Any, device: str, dtype: torch.dtype, fraction: float) -> OpResult:
     """Run an operator's samples. Not being able to make them on the device is one failure."""
     result = OpResult(full_name(op))
     try:
-        samples = samples_of(op, device, fraction)
+        samples = samples_of(op, device, dtype, fraction)
     except Exception as error:  # noqa: BLE001
-        return OpResult(result.op, failed=1, errors=[f"making samples: {message(error)}"])
+        count_failure(result, f"making samples: {message(error)}", dtype)
+        return result
     for sample in samples:
         error = check_sample(op, sample, device)
         result.passed += error is None
         result.skipped += error == "skipped"
         if error not in (None, "skipped"):
-            result.failed += 1
-            result.errors.append(error)
+            count_failure(result, error, dtype)
     return result
+
+
+def count_failure(result: OpResult, error: str, dtype: torch.dtype) -> None:
+    """Count a failed sample: apart if it is listed, else with its error."""
+    if deviation_of(result.op, dtype_name(dtype), error) is not None:
+        result.deviating += 1
+    else:
+        result.failed += 1
+        result.errors.append(error)
 
 
 # ------------------------------------------------------------------------------------------ workers --
@@ -164,11 +180,15 @@ def full_name(op: Any) -> str:
     return f"{op.name}.{op.variant_test_name}" if op.variant_test_name else str(op.name)
 
 
-def float32_ops() -> dict[str, Any]:
-    """Return every OpInfo that has float32 samples, by full name."""
+def dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def ops_of(dtype: torch.dtype) -> dict[str, Any]:
+    """Return every OpInfo that has samples of `dtype`, by full name."""
     from torch.testing._internal.common_methods_invocations import op_db
 
-    return {full_name(op): op for op in op_db if torch.float32 in op.supported_dtypes("cpu")}
+    return {full_name(op): op for op in op_db if dtype in op.supported_dtypes("cpu")}
 
 
 def claim(device: str) -> None:
@@ -185,7 +205,7 @@ def claim(device: str) -> None:
     register_backend(PrivateUse1Backend(name=device, provider="sim"))
 
 
-def worker(device: str, fraction: float, module: str | None) -> None:
+def worker(device: str, dtype: torch.dtype, fraction: float, module: str | None) -> None:
     """Check the operators named on standard input, one JSON line each on standard output."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -194,15 +214,15 @@ def worker(device: str, fraction: float, module: str | None) -> None:
     if module:
         importlib.import_module(module)
     claim(device)
-    ops = float32_ops()
+    ops = ops_of(dtype)
     for name in sys.stdin.read().split():
         print(json.dumps({"start": name}), file=report)
-        print(json.dumps(asdict(check_op(ops[name], device, fraction))), file=report)
+        print(json.dumps(asdict(check_op(ops[name], device, dtype, fraction))), file=report)
 
 
-def run_worker(names: list[str], arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def run_worker(names: list[str], dtype: str, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Yield the lines of one worker; the last may be followed by a crash or by a kill for silence."""
-    command = [sys.executable, __file__, "--worker", "--device", arguments.device]
+    command = [sys.executable, __file__, "--worker", "--device", arguments.device, "--dtype", dtype]
     command += ["--sample-fraction", str(arguments.sample_fraction)]
     command += ["--import", arguments.module] if arguments.module else []
     process = subprocess.Popen(
@@ -238,12 +258,12 @@ def watchdog(action: Callable[[], None]) -> tuple[Callable[[], None], Callable[[
     return restart, lambda: timer[0].cancel()
 
 
-def check_all(names: list[str], arguments: argparse.Namespace) -> Iterator[OpResult]:
+def check_all(names: list[str], dtype: str, arguments: argparse.Namespace) -> Iterator[OpResult]:
     """Yield the result of every operator, starting a new worker after each crash."""
     left = list(names)
     while left:
         current = ""
-        for line in run_worker(left, arguments):
+        for line in run_worker(left, dtype, arguments):
             if "start" in line:
                 current = line["start"]
             elif "exit" not in line:
@@ -260,32 +280,38 @@ def check_all(names: list[str], arguments: argparse.Namespace) -> Iterator[OpRes
 # ------------------------------------------------------------------------------------------- report --
 
 
-def summary(results: list[OpResult], device: str) -> dict[str, Any]:
-    """Return the counts, the rate and the failing operators."""
+def summary(results: list[OpResult]) -> dict[str, Any]:
+    """Return the counts of one dtype, the rate and the operators that fail without being listed."""
     passed, failed = sum(r.passed for r in results), sum(r.failed for r in results)
+    deviating = sum(r.deviating for r in results)
+    samples = passed + deviating + failed
     return {
-        "device": device,
-        "torch": torch.__version__,
         "ops": len(results),
-        "ops_passed": sum(r.failed == 0 for r in results),
-        "samples": passed + failed,
+        "ops_passed": sum(r.failed + r.deviating == 0 for r in results),
+        "samples": samples,
         "passed": passed,
+        "listed": deviating,
         "failed": failed,
         "skipped": sum(r.skipped for r in results),
-        "rate": passed / max(1, passed + failed),
+        "rate": passed / max(1, samples),
+        "deviations": {r.op: r.deviating for r in results if r.deviating},
         "failures": {r.op: r.errors for r in results if r.failed},
     }
 
 
+COLUMNS = ("ops", "ops_passed", "samples", "passed", "listed", "failed", "skipped")
+
+
 def print_summary(facts: dict[str, Any]) -> None:
-    for name, errors in sorted(facts["failures"].items()):
-        print(f"  {name}: {len(errors)} failed, first: {errors[0][:200]}")
-    print(
-        f"{facts['device']} against cpu, torch {facts['torch']}, float32, forward and backward: "
-        f"{facts['passed']} of {facts['samples']} samples pass ({facts['rate']:.2%}), "
-        f"{facts['ops_passed']} of {facts['ops']} operators in full; "
-        f"{facts['skipped']} samples fail on the CPU too and are not counted"
-    )
+    """Print what fails without being listed, then one line a dtype; `skipped` fail on the CPU too."""
+    for dtype, counts in facts["dtypes"].items():
+        for name, errors in sorted(counts["failures"].items()):
+            print(f"  {dtype} {name}: {len(errors)} failed, first: {errors[0][:200]}")
+    print(f"{facts['device']} against cpu, torch {facts['torch']}, forward and backward")
+    print(f"{'dtype':10}" + "".join(f"{column:>11}" for column in COLUMNS) + f"{'rate':>10}")
+    for dtype, counts in facts["dtypes"].items():
+        cells = "".join(f"{counts[column]:>11}" for column in COLUMNS)
+        print(f"{dtype:10}{cells}{counts['rate']:>10.2%}")
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
@@ -297,6 +323,13 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
         "--sample-fraction", type=float, default=1.0, help="fraction of each operator's samples (default: 1)"
     )
     parser.add_argument("--ops", nargs="*", help="only these operators, by OpInfo name")
+    parser.add_argument(
+        "--dtype",
+        nargs="*",
+        choices=DTYPES,
+        default=DTYPES,
+        help=f"of the samples (default: {', '.join(DTYPES)})",
+    )
     parser.add_argument("--json", type=Path, help="write the summary there too")
     parser.add_argument("--import", dest="module", help="a module to import first; it may claim the device")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
@@ -309,18 +342,28 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     arguments = parse_arguments()
     if arguments.worker:
-        worker(arguments.device, arguments.sample_fraction, arguments.module)
+        dtype = getattr(torch, arguments.dtype[0])
+        worker(arguments.device, dtype, arguments.sample_fraction, arguments.module)
         return
-    names = arguments.ops or list(float32_ops())
-    results = []
-    for result in check_all(names, arguments):
-        results.append(result)
-        if sys.stderr.isatty():
-            print(f"\r{len(results)}/{len(names)} {result.op:50.50}", end="", file=sys.stderr, flush=True)
-    facts = summary(results, arguments.device)
+    dtypes = {name: summary(check_dtype(name, arguments)) for name in arguments.dtype}
+    facts = {"device": arguments.device, "torch": torch.__version__, "dtypes": dtypes}
     print_summary(facts)
     if arguments.json:
         arguments.json.write_text(json.dumps(facts, indent=1) + "\n")
+    sys.exit(any(counts["failed"] for counts in dtypes.values()))
+
+
+def check_dtype(dtype: str, arguments: argparse.Namespace) -> list[OpResult]:
+    """Return the results of the operators that are asked for and have samples of `dtype`."""
+    known = list(ops_of(getattr(torch, dtype)))
+    names = [name for name in arguments.ops if name in known] if arguments.ops else known
+    results = []
+    for result in check_all(names, dtype, arguments):
+        results.append(result)
+        if sys.stderr.isatty():
+            text = f"\r{dtype} {len(results)}/{len(names)} {result.op:50.50}"
+            print(text, end="", file=sys.stderr, flush=True)
+    return results
 
 
 if __name__ == "__main__":

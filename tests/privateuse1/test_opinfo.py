@@ -3,43 +3,92 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "opinfo.py"
+sys.path.insert(0, str(SCRIPT.parent))
+
+from opinfo_deviations import DEVIATIONS, deviation_of  # noqa: E402
 
 
 @pytest.fixture
 def opinfo(fresh_python):
     """A function that runs the script with arguments and returns what it printed."""
 
-    def run(*arguments: str, **environment: str) -> str:
+    def run(*arguments: str, status: int = 0, **environment: str) -> str:
         done = fresh_python.start([str(SCRIPT), *arguments], **environment)
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == status, done.stdout + done.stderr
         return done.stdout
 
     return run
 
 
-def test_operators_are_compared_with_the_cpu_and_failures_are_named(opinfo, tmp_path):
+def row(text: str, dtype: str) -> dict[str, str]:
+    """Return the line of the printed table for `dtype`, by column."""
+    lines = [line.split() for line in text.splitlines()]
+    columns = next(line for line in lines if line[0] == "dtype")
+    cells = [line for line in lines if line[0] == dtype][-1]  # those before tell failures
+    return dict(zip(columns, cells, strict=True))
+
+
+def test_operators_are_compared_with_the_cpu_and_listed_failures_are_counted_apart(opinfo, tmp_path):
     out = tmp_path / "out.json"
     ops = ["add", "matmul", "nn.functional.conv2d", "cumsum", "index_put", "to_sparse"]
-    text = opinfo("--sample-fraction", "0.3", "--json", str(out), "--ops", *ops)
-    facts = json.loads(out.read_text())
-    assert list(facts["failures"]) == ["to_sparse"]
-    assert (facts["ops_passed"], facts["failed"]) == (5, 1)
-    assert facts["passed"] == facts["samples"] - 1 >= 15
-    assert f"{facts['passed']} of {facts['samples']} samples pass ({facts['rate']:.2%})" in text
-    assert "to_sparse: 1 failed, first: NotImplementedError: maca: aten::_to_sparse" in text
+    text = opinfo("--dtype", "float32", "--sample-fraction", "0.3", "--json", str(out), "--ops", *ops)
+    counts = json.loads(out.read_text())["dtypes"]["float32"]
+    assert (counts["failures"], counts["deviations"]) == ({}, {"to_sparse": 1})
+    assert (counts["ops"], counts["ops_passed"], counts["listed"], counts["failed"]) == (6, 5, 1, 0)
+    assert counts["passed"] == counts["samples"] - 1 >= 15
+    told = row(text, "float32")
+    assert (told["passed"], told["listed"], told["rate"]) == (
+        str(counts["passed"]),
+        "1",
+        f"{counts['rate']:.2%}",
+    )
 
 
-def test_an_operator_that_ends_the_process_costs_itself_only(opinfo, tmp_path):
+def test_each_dtype_has_a_line_of_the_operators_that_know_it(opinfo, tmp_path):
+    out = tmp_path / "out.json"
+    dtypes = ["bfloat16", "int64", "bool", "complex64"]
+    text = opinfo(
+        "--dtype", *dtypes, "--sample-fraction", "0.2", "--json", str(out), "--ops", "add", "angle", "tanh"
+    )
+    facts = json.loads(out.read_text())["dtypes"]
+    assert list(facts) == dtypes
+    assert {dtype: row(text, dtype)["failed"] for dtype in dtypes} == dict.fromkeys(dtypes, "0")
+    assert all(facts[dtype]["passed"] > 0 for dtype in dtypes)
+
+
+def test_an_operator_that_ends_the_process_costs_itself_only_and_fails_the_run(opinfo, tmp_path):
     (tmp_path / "crash.py").write_text(
         "import os, torch\n"
         "library = torch.library.Library('aten', 'IMPL')\n"
         "library.impl('sinc', lambda x: os.kill(os.getpid(), 11), 'PrivateUse1')\n"
     )
-    text = opinfo("--import", "crash", "--ops", "sin", "sinc", "cos", PYTHONPATH=str(tmp_path))
-    assert "sinc: 1 failed, first: the process ended with -11" in text
-    assert "2 of 3 operators in full" in text
+    arguments = ["--dtype", "float32", "--import", "crash", "--ops", "sin", "sinc", "cos"]
+    text = opinfo(*arguments, status=1, PYTHONPATH=str(tmp_path))
+    assert "float32 sinc: 1 failed, first: the process ended with -11" in text
+    assert (row(text, "float32")["ops"], row(text, "float32")["ops_passed"]) == ("3", "2")
+
+
+@pytest.mark.usefixtures("maca")
+def test_a_conjugated_sample_is_conjugated_on_the_cpu_too():
+    import torch
+    from opinfo import to_cpu
+
+    x = torch.tensor([1 + 2j], device="maca")
+    for lazy in (x.conj(), x.conj().imag):
+        twin = to_cpu(lazy, "maca")
+        assert twin.tolist() == lazy.tolist()
+        assert (twin.is_conj(), twin.is_neg()) == (lazy.is_conj(), lazy.is_neg())
+
+
+def test_every_listed_deviation_has_a_reason_and_a_place_in_torch():
+    for entry in DEVIATIONS:
+        assert len(entry.reason) > 20
+        assert ".py" in entry.source or ".yaml" in entry.source or "pytorch/pytorch#" in entry.source
+        assert deviation_of(entry.op, (entry.dtypes or ("float32",))[0], f"X: {entry.error}") == entry
+    assert deviation_of("to_sparse", "float32", "AssertionError: Tensor-likes are not close!") is None
