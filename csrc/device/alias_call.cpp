@@ -101,6 +101,7 @@ at::Tensor AliasCall::alias_of(const at::Tensor& tensor, size_t argument) {
 bool AliasCall::is_ours(const at::Tensor& tensor, size_t argument) {
   const c10::Device device = tensor.device();
   if (device.type() == kType && (!has_operand_ || device.index() == index_)) {
+    if (!has_operand_) operand_argument_ = argument;
     index_ = device.index();
     has_operand_ = true;
     return true;
@@ -115,6 +116,10 @@ bool AliasCall::is_ours(const at::Tensor& tensor, size_t argument) {
 }
 
 void AliasCall::throw_device_mismatch() const {
+  const bool indexed_elsewhere = stranger_argument_ == 0 && plan_.takes_host_indices(operand_argument_);
+  TORCH_CHECK(!indexed_elsewhere && !plan_.takes_host_indices(stranger_argument_),
+              "indices should be either on cpu or on the same device as the indexed tensor (",
+              indexed_elsewhere ? *stranger_ : device_at(index_), ")");
   const auto& argument = op_.schema().arguments()[stranger_argument_];
   TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ",
               device_at(index_), " and ", *stranger_, "! (when checking argument '", argument.name(), "' of ",

@@ -70,6 +70,7 @@ class AliasCall {
   bool has_generator_ = false;           // one was given
   std::optional<c10::Device> stranger_;  // where the first operand is that may not stay where it is
   size_t stranger_argument_ = 0;
+  size_t operand_argument_ = 0;  // where the first tensor on our device is
 
   c10::SmallVector<Twin, 4> twins_;
   AddressIndex originals_, aliases_;
