@@ -213,6 +213,12 @@ def test_what_dlpack_handed_over_outlives_the_tensor(exchange, maca):
     assert maca.memory_allocated(1) == before
 
 
+def test_from_dlpack_of_the_tensor_itself_is_still_closed_by_torch():
+    """Where it no longer raises, its row of docs/limits.md can go."""
+    with pytest.raises(ValueError, match="Unknown device type maca for Dlpack"):
+        torch.from_dlpack(on_second())
+
+
 def test_a_capsule_is_used_once():
     capsule = torch.utils.dlpack.to_dlpack(on_second())
     torch.utils.dlpack.from_dlpack(capsule)
