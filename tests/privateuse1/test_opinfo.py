@@ -86,6 +86,16 @@ def test_a_conjugated_sample_is_conjugated_on_the_cpu_too():
         assert (twin.is_conj(), twin.is_neg()) == (lazy.is_conj(), lazy.is_neg())
 
 
+def test_the_recorded_run_has_no_failure_that_is_not_listed_and_few_that_are():
+    """benchmarks/results/opinfo-maca.json, which `make bench` writes anew: every sample, on sim."""
+    counts = json.loads((SCRIPT.parent / "results" / "opinfo-maca.json").read_text())["dtypes"].values()
+    samples, listed = (sum(c[key] for c in counts) for key in ("samples", "listed"))
+    assert [c["failures"] for c in counts] == [{}] * 5
+    assert samples > 50_000
+    assert listed <= 0.003 * samples
+    assert {op for c in counts for op in c["deviations"]} == {entry.op for entry in DEVIATIONS}
+
+
 def test_every_listed_deviation_has_a_reason_and_a_place_in_torch():
     for entry in DEVIATIONS:
         assert len(entry.reason) > 20
