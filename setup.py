@@ -82,7 +82,7 @@ setup(
     ext_modules=[
         CppExtension(
             "tefl._C",
-            ["csrc/bindings.cpp", together("csrc/device"), together("csrc/launch")],
+            ["csrc/bindings.cpp", *map(together, ("csrc/device", "csrc/dispatch", "csrc/launch"))],
             include_dirs=[os.path.abspath("csrc"), os.path.abspath("csrc/include")],
             extra_compile_args=CXX_FLAGS,
             libraries=["dl"],

@@ -3,10 +3,12 @@
 #include <torch/extension.h>
 
 #include "device/python.h"
+#include "dispatch/python.h"
 #include "launch/python.h"
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.doc() = "Native parts of tefl.";
   tefl::device::bind(m);
   tefl::launch::bind(m);
+  tefl::dispatch::bind(m);
 }

@@ -21,6 +21,8 @@ from . import dispatch, kernels  # noqa: E402 - not before the check of the torc
 dispatch.set_builtins(kernels.register_builtins)
 kernels.set_provider_name(dispatch.active_provider)
 dispatch.set_plugin_imports(lambda: importlib.import_module("tefl.compat.transformer_engine").for_plugins())
+if (_compiled := _native.load_if_built()) is not None:
+    dispatch.native.attach(_compiled.dispatch)  # before the ops are registered
 
 if TYPE_CHECKING:
     from . import privateuse1

@@ -184,6 +184,11 @@ _TABLE = (
         None,
         "an installed kernel backend's name, or none",
         "whose specialisations of the Triton kernels are used; none: trunk alone",
+        "TEFL_CHECK",
+        _switch,
+        False,
+        _BIT,
+        "every result is compared with the fake function and the reference",
     ),
     Variable(
         "TEFL_PROVIDER",

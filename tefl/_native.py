@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-__all__ = ["build_facts", "check_torch", "load"]
+__all__ = ["build_facts", "check_torch", "load", "load_if_built"]
 
 _REMEDY = "build it with `pip install --no-build-isolation .` in tefl's source folder"
 
@@ -19,6 +19,13 @@ def load() -> ModuleType:
         return importlib.import_module("tefl._C")
     except ImportError as error:
         raise ImportError(f"tefl's compiled part cannot be loaded ({error}); {_REMEDY}") from error
+
+
+def load_if_built() -> ModuleType | None:
+    """``tefl._C``, None where it was not built. One that was built and cannot be loaded is an ImportError."""
+    if not any(Path(__file__).parent.glob("_C*.so")):
+        return None
+    return load()
 
 
 def build_facts() -> dict[str, Any] | None:

@@ -13,6 +13,7 @@ from tefl._errors import ConfigError, one_line
 from tefl.cli._output import add_json_option, columns, write_json
 from tefl.dispatch import PluginError
 from tefl.privateuse1 import broker
+from tefl.dispatch import PluginError, native
 
 __all__ = ["add_parser"]
 
@@ -40,6 +41,7 @@ def _gather() -> dict[str, Any]:
     facts: dict[str, Any] = {
         "versions": _versions(),
         "build": _native.build_facts(),
+        "dispatch": "native" if native.is_attached() else "Python: the compiled part was not built",
         "device": _device(problems),
         "plugins": _plugins(problems),
         "variables": [vars(setting) for setting in _env.sources()],
@@ -99,7 +101,7 @@ def _lines(facts: Mapping[str, Any]) -> Iterator[str]:
     yield "versions"
     yield from columns((name, version or "not installed") for name, version in facts["versions"].items())
     yield "build"
-    yield from columns((facts["build"] or {"not built": ""}).items())
+    yield from columns({**(facts["build"] or {"not built": ""}), "dispatch": facts["dispatch"]}.items())
     yield "device"
     yield from _device_lines(facts["device"])
     yield "plugins"

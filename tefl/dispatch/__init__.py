@@ -1,5 +1,6 @@
 """Choosing, per call, the implementation that computes an op."""
 
+from . import native
 from .decision import Candidate, Decision
 from .discovery import PluginError, PluginState, set_plugin_imports
 from .facts import active_provider, set_active_provider
@@ -18,13 +19,25 @@ from .policy import (
 from .recording import record
 from .registry import OpRegistry
 from .schema import declarations, declare
-from .types import BackendImplKind, Backward, DispatchError, Facts, Feed, NotSupported, OpDecl, OpImpl, Slower
+from .types import (
+    BackendImplKind,
+    Backward,
+    Deviation,
+    DispatchError,
+    Facts,
+    Feed,
+    NotSupported,
+    OpDecl,
+    OpImpl,
+    Slower,
+)
 
 __all__ = [
     "BackendImplKind",
     "Backward",
     "Candidate",
     "Decision",
+    "Deviation",
     "DispatchError",
     "Facts",
     "Feed",
@@ -44,6 +57,7 @@ __all__ = [
     "explain",
     "get_manager",
     "get_registry",
+    "native",
     "policy_context",
     "record",
     "reset_global_policy",

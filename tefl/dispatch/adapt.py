@@ -1,20 +1,45 @@
-"""Bringing the results of an implementation that is not ours to the form that the op's schema promises."""
+"""How an implementation is called, and what becomes of results that are not what the op's schema promises."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 
 from .._log import logger
+from .schema import Schema
 from .types import OpDecl, OpImpl
 
-__all__ = ["Adapted"]
+__all__ = ["Adapted", "Trusted"]
 
 # Expected forms are kept for this many distinct argument shapes, then forgotten.
 _FORMS_KEPT = 256
+
+Arguments = tuple[Any, ...]
+
+
+class Trusted:
+    """Calls an implementation that keeps to shapes, dtypes and strides by itself, as the built-in ones do.
+
+    Only the number of its results is looked at, and that tensors are tensors.
+    """
+
+    def __init__(self, schema: Schema, impl: OpImpl) -> None:
+        self.impl = impl
+        self._schema = schema
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.mend(self.impl.fn(*args, **kwargs), args, kwargs)
+
+    def promise(self, args: Arguments, kwargs: Mapping[str, Any]) -> None:
+        """What the results must look like: nothing is asked."""
+        return
+
+    def mend(self, got: Any, args: Arguments, kwargs: Mapping[str, Any]) -> Any:
+        """What was returned: None, a tensor, or a tuple. TypeError where it is something else."""
+        return _in_one_form(_counted(self._schema, self.impl, got))
 
 
 class Adapted:
@@ -25,30 +50,19 @@ class Adapted:
     copied: the schema says that none does, and compilers rely on it. The first repair is told in one warning.
     """
 
-    def __init__(self, decl: OpDecl, impl: OpImpl) -> None:
+    def __init__(self, decl: OpDecl, schema: Schema, impl: OpImpl) -> None:
         self.impl = impl
         self._decl = decl
-        self._forms: dict[Any, tuple[Any, ...]] = {}
+        self._schema = schema
+        self._forms: dict[Any, Arguments] = {}
         self._warn_once = threading.Lock()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        wanted = self._wanted(args, kwargs)
-        got = self.impl.fn(*args, **kwargs)
-        if not wanted:
-            return None
-        results = _results(got)
-        if len(results) != len(wanted):
-            raise TypeError(f"{self._who()} returned {len(results)} results, wanted {len(wanted)}")
-        taken = list(_tensors((*args, *kwargs.values())))
-        devices = {tensor.device for tensor in taken}
-        repaired = []
-        for index, (result, want) in enumerate(zip(results, wanted, strict=True)):
-            repaired.append(self._repair(index, result, want, taken, devices))
-            taken += _tensors(repaired[-1:])
-        return tuple(repaired) if len(repaired) > 1 else repaired[0]
+        self.promise(args, kwargs)  # first: an argument that the op writes may have another form afterwards
+        return self.mend(self.impl.fn(*args, **kwargs), args, kwargs)
 
-    def _wanted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """The results of the fake function on meta tensors of the arguments' form."""
+    def promise(self, args: Arguments, kwargs: Mapping[str, Any]) -> Arguments:
+        """What the results must look like: those of the fake function on meta tensors of that form."""
         key = (_form(args), _form(tuple(kwargs.items())))
         wanted = self._forms.get(key)
         if wanted is None:
@@ -57,21 +71,30 @@ class Adapted:
             wanted = self._forms[key] = _results(self._decl.fake(*_on_meta(args), **_on_meta(kwargs)))
         return wanted
 
+    def mend(self, got: Any, args: Arguments, kwargs: Mapping[str, Any]) -> Any:
+        """The results in the promised form. TypeError or ValueError where they cannot be brought to it."""
+        results = _counted(self._schema, self.impl, got)
+        taken = list(_tensors((*args, *kwargs.values())))
+        devices = {tensor.device for tensor in taken}
+        repaired: list[Any] = []
+        for index, (result, want) in enumerate(zip(results, self.promise(args, kwargs), strict=False)):
+            repaired.append(self._repair(index, result, want, taken, devices))
+            taken += _tensors(repaired[-1:])
+        return _in_one_form(tuple(repaired))
+
     def _repair(
         self, index: int, got: Any, want: Any, taken: list[torch.Tensor], devices: set[torch.device]
     ) -> Any:
         if not isinstance(want, torch.Tensor):
             return got
-        if not isinstance(got, torch.Tensor):
-            raise TypeError(f"{self._who()} returned {type(got).__name__} as result {index}, wanted a tensor")
         if devices and got.device not in devices:
             wanted = " or ".join(sorted(map(str, devices)))
-            raise ValueError(f"{self._who()} returned result {index} on {got.device}, wanted {wanted}")
+            raise ValueError(f"{_who(self.impl)} returned result {index} on {got.device}, wanted {wanted}")
         fixed = got
         if fixed.shape != want.shape:
             if _without_ones(fixed.shape) != _without_ones(want.shape):
                 shapes = f"{tuple(got.shape)}, wanted {tuple(want.shape)}"
-                raise ValueError(f"{self._who()} returned result {index} of shape {shapes}")
+                raise ValueError(f"{_who(self.impl)} returned result {index} of shape {shapes}")
             fixed = fixed.reshape(want.shape)
         fixed = fixed.to(want.dtype)
         if not _same_layout(fixed, want):
@@ -86,14 +109,34 @@ class Adapted:
     def _warn(self, index: int, got: torch.Tensor, want: torch.Tensor) -> None:
         logger().warning(
             "%s returned result %d as %s, brought to %s in its own memory as the schema promises; said once",
-            self._who(), index, _describe(got), _describe(want),
+            _who(self.impl), index, _describe(got), _describe(want),
         )  # fmt: skip
 
-    def _who(self) -> str:
-        return f"Op {self._decl.name!r}: implementation {self.impl.impl_id!r}"
+
+def _counted(schema: Schema, impl: OpImpl, got: Any) -> Arguments:
+    """What was returned as a tuple. TypeError where the count is wrong, or a tensor is none."""
+    wanted = schema.results
+    if not wanted:
+        return ()
+    results = _results(got)
+    if len(results) != len(wanted):
+        raise TypeError(f"{_who(impl)} returned {len(results)} results, wanted {len(wanted)}")
+    for index, (result, is_tensor) in enumerate(zip(results, wanted, strict=True)):
+        if is_tensor and not isinstance(result, torch.Tensor):
+            got_type = type(result).__name__
+            raise TypeError(f"{_who(impl)} returned {got_type} as result {index}, wanted a tensor")
+    return results
 
 
-def _results(returned: Any) -> tuple[Any, ...]:
+def _in_one_form(results: Arguments) -> Any:
+    return results if len(results) > 1 else results[0] if results else None
+
+
+def _who(impl: OpImpl) -> str:
+    return f"Op {impl.op_name!r}: implementation {impl.impl_id!r}"
+
+
+def _results(returned: Any) -> Arguments:
     if returned is None:
         return ()
     return tuple(returned) if isinstance(returned, (tuple, list)) else (returned,)
@@ -117,7 +160,7 @@ def _form(value: Any) -> Any:
 def _on_meta(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {name: _on_meta(member) for name, member in value.items()}
     return type(value)(map(_on_meta, value)) if type(value) in (tuple, list) else value
 

@@ -1,4 +1,8 @@
-"""One op's calls: the short path of a call that was decided before, and all that happens when it was not."""
+"""One op's calls: the short path of a call that was decided before, and all that happens when it was not.
+
+Calls of ``torch.ops.tefl`` come from the native router, which serves those like an earlier one by itself and
+asks `OpCall.serve` about all others, so that whatever needs a decision happens here.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +15,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .._errors import SpecError, one_line
+from .. import _env
+from .._errors import one_line
 from .._log import logger
 from . import policy as policies
 from . import recording
-from .adapt import Adapted
+from .adapt import Adapted, Trusted
 from .decision import Decision, decide
 from .facts import gather
 from .lock import LOCK, epoch
 from .policy import SelectionPolicy
 from .schema import Schema, declarations, device_and_dtypes, parse
 from .select import Raised, Verdict, accepts, available, pick, rank
-from .types import DispatchError, Facts, NotSupported, OpDecl, OpImpl, Slower
+from .types import Deviation, DispatchError, Facts, NotSupported, OpDecl, OpImpl, Slower
+from .verify import Verified
 
 if TYPE_CHECKING:
     from .manager import OpManager
@@ -51,6 +58,10 @@ def must_surface(error: Exception) -> bool:
     Kernels that are not the selected backend's are not replaced silently by somebody else's.
     """
     if isinstance(error, (MemoryError, torch.OutOfMemoryError, torch.AcceleratorError, SpecError)):
+    Out of memory would strike the next one too, an asynchronous device error belongs to earlier work, and a
+    deviation is what the user has asked to be told.
+    """
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError, torch.AcceleratorError, Deviation)):
         return True
     return isinstance(error, RuntimeError) and any(mark in str(error) for mark in _SURFACING)
 
@@ -68,17 +79,20 @@ class _Entry:
     """Those of them that name a faster one, whatever the arguments."""
     failed: dict[str, str] = field(default_factory=dict)
     announced: set[str] = field(default_factory=set)
+    first: tuple[Callable[..., Any], OpImpl] | None = None
+    """What runs if it takes the arguments: the first of the ranked that has not failed, once it has run."""
     fast: tuple[Callable[..., Any], OpImpl] | None = None
-    """What runs without another question: the first of the ranked, if it has no predicate on arguments."""
+    """The same, if it has no predicate on arguments: what runs without another question."""
 
 
 class _Table:
     """The entries that hold as long as nothing changes."""
 
-    __slots__ = ("entries", "epoch")
+    __slots__ = ("entries", "epoch", "verifies")
 
-    def __init__(self, now: int) -> None:
+    def __init__(self, now: int, verifies: bool) -> None:
         self.epoch = now
+        self.verifies = verifies
         self.entries: dict[Key, _Entry] = {}
 
 
@@ -91,43 +105,90 @@ class OpCall:
     def __init__(self, manager: OpManager, op_name: str) -> None:
         self.op_name = op_name
         self._manager = manager
-        self._table = _Table(-1)
+        self.router: Any = None
+        """The native router of this op, where there is one."""
+        self._table = _Table(-1, False)
         self._decl: OpDecl | None = None
         self._schema: Schema | None = None
         self._check: Callable[..., Any] | None = None
         self._defaults: tuple[Any, ...] = ()
         self._keyword_defaults: Mapping[str, Any] = {}
         self._slots: tuple[int, ...] | None = None
-        self._adapted: dict[str, Adapted] = {}
+        self._called_by: dict[str, Adapted | Trusted] = {}
         self._warned: set[str] = set()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        table = self._table
-        if table.epoch != epoch.now:
-            table = self._renew()
+        if self._table.epoch != epoch.now:
+            self._renew()
         if len(args) < len(self._defaults):  # torch leaves out what equals the schema's default
             args = (*args, *self._defaults[len(args) :])
         if len(kwargs) < len(self._keyword_defaults):
             kwargs = {**self._keyword_defaults, **kwargs}
-        if self._check is not None:
+        return self.serve(policies.current_token(), args, kwargs)
+
+    def serve(
+        self, token: int, args: tuple[Any, ...], kwargs: Mapping[str, Any],
+        form: object | None = None, checked: bool = False,
+    ) -> Any:  # fmt: skip
+        """Run the op on all its arguments, under the policy of that number.
+
+        ``form`` is the native router's description of the call, ``checked`` says that one like it has passed
+        the check. If the next one can run without a decision, the router is told what to run.
+        """
+        self._renew_if_stale()
+        table = self._table
+        if not checked and self._check is not None:
             self._check(*args, **kwargs)
-        key = self._key(args, kwargs)
+        entry = self._entry(table, token, args, kwargs)
+        fast = entry.fast
+        if fast is None or recording.active:
+            result = self._run(entry, args, kwargs, {})
+        else:
+            try:
+                result = fast[0](*args, **kwargs)
+            except Exception as error:
+                if self._is_final(entry, error):
+                    raise
+                result = self._run(entry, args, kwargs, {fast[1].impl_id: error})
+        if form is not None and not recording.active and (entry.first is not None or not checked):
+            self._hand_over(table, entry, form, args, kwargs)
+        return result
+
+    def recover(
+        self, token: int, args: tuple[Any, ...], kwargs: Mapping[str, Any], impl_id: str, error: Exception
+    ) -> Any:
+        """Run the op on after an implementation that the native router had called has raised."""
+        self._renew_if_stale()
+        entry = self._entry(self._table, token, args, kwargs)
+        if self._is_final(entry, error):
+            raise error
+        return self._run(entry, args, kwargs, {impl_id: error})
+
+    def _hand_over(
+        self, table: _Table, entry: _Entry, form: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> None:
+        """Let the native router serve calls of this form, unless something has changed meanwhile."""
+        first = entry.first
+        if first is None or not isinstance(function := first[0], (Adapted, Trusted)):
+            self.router.remember(form, table.epoch)
+            return
+        impl, promise = first[1], function.promise(args, kwargs)
+        with LOCK:  # so that a failure on another thread is not forgotten
+            if self._table is table and entry.first is first:
+                target = getattr(impl.fn, "native_kernel", impl.fn)
+                self.router.remember(
+                    form, table.epoch, target, impl.impl_id, impl.supports, function.mend, promise
+                )
+
+    def _entry(self, table: _Table, token: int, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Entry:
+        key = self._key(token, args, kwargs)
         entry = table.entries.get(key)
         if entry is None:
             entry = table.entries.setdefault(key, self._resolve(key, args, kwargs))
-        fast = entry.fast
-        if fast is None or recording.active:
-            return self._run(entry, args, kwargs, {})
-        try:
-            return fast[0](*args, **kwargs)
-        except Exception as error:
-            if self._is_final(entry, error):
-                raise
-            return self._run(entry, args, kwargs, {fast[1].impl_id: error})
+        return entry
 
-    def _key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Key:
+    def _key(self, token: int, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Key:
         """What decides which implementations are available, and in which order they are tried."""
-        token = policies.current_token() if policies.open_contexts else 0
         if self._slots is None or not args:
             return (token, *device_and_dtypes((*args, *kwargs.values())))
         tensors = [tensor for i in self._slots if (tensor := args[i]) is not None]
@@ -150,7 +211,7 @@ class OpCall:
             self._schema.demand_tensors(args, kwargs)
             if self._check is not None:
                 self._check(*args, **kwargs)
-        key = self._key(args, kwargs)
+        key = self._key(policies.current_token(), args, kwargs)
         entry = self._table.entries.get(key)
         asked = (args, kwargs) if args or kwargs else None
         return self._decide(key, asked, entry.failed if entry is not None else {})
@@ -169,7 +230,7 @@ class OpCall:
             self._defaults, self._keyword_defaults = tuple(schema.positional.values()), schema.keyword
             self._schema, self._slots, self._check = schema, schema.slots, decl.check
             self._decl = decl  # last: it says to other threads that the rest is there
-        self._table = table = _Table(epoch.now)
+        self._table = table = _Table(epoch.now, _env.get("TEFL_CHECK"))
         return table
 
     def _resolve(self, key: Key, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Entry:
@@ -250,16 +311,19 @@ class OpCall:
             before = itertools.takewhile(lambda other: other is not impl, entry.ranked)
             failed = next((other.impl_id for other in before if other.impl_id in entry.failed), None)
             recording.count(self.op_name, impl.impl_id, entry.device_type, failed)
-        if entry.fast is None and impl.supports is None and impl.impl_id not in entry.slower:
+        if entry.first is None and impl.impl_id not in entry.slower:
             with LOCK:  # so that a failure on another thread is not forgotten
                 if impl is next((i for i in entry.ranked if i.impl_id not in entry.failed), None):
-                    entry.fast = function, impl
+                    entry.first = function, impl
+                    entry.fast = entry.first if impl.supports is None else None
 
     def _remember(self, entry: _Entry, impl_id: str, ran: str, error: Exception) -> None:
         with LOCK:
             if impl_id in entry.failed:
                 return
-            entry.fast = None
+            entry.first = entry.fast = None
+            if self.router is not None:
+                self.router.forget()
             entry.failed[impl_id] = (
                 f"failed before, {one_line(error)}; not tried again until policy or registry change"
             )
@@ -277,19 +341,22 @@ class OpCall:
             errors[-1].__cause__ = errors[0] if len(errors) > 1 else errors[-1].__cause__
             return errors[-1]
         failed = {**entry.failed, **{impl_id: one_line(error) for impl_id, error in passed.items()}}
-        key = self._key(args, kwargs)
+        key = self._key(policies.current_token(), args, kwargs)
         return DispatchError(
             f"no implementation serves this call\n{self._decide(key, (args, kwargs), failed)}"
         )
 
     def _function(self, impl: OpImpl) -> Callable[..., Any]:
-        """The implementation itself, or wrapped so that its results get the form that the schema promises."""
-        if self._decl is None or self._manager.is_builtin(impl):
+        """What to call: the implementation, and around it what its results need."""
+        decl, schema = self._decl, self._schema
+        if decl is None or schema is None:
             return impl.fn
-        adapted = self._adapted.get(impl.impl_id)
-        if adapted is None or adapted.impl is not impl:
-            adapted = self._adapted[impl.impl_id] = Adapted(self._decl, impl)
-        return adapted
+        call = self._called_by.get(impl.impl_id)
+        if call is None or call.impl is not impl:
+            is_ours = self._manager.is_builtin(impl)
+            call = Trusted(schema, impl) if is_ours else Adapted(decl, schema, impl)
+            self._called_by[impl.impl_id] = call
+        return Verified(decl, schema, call, impl) if self._table.verifies else call
 
     def _report_raised(self, impl_id: str, verdict: Verdict) -> None:
         if isinstance(verdict, Raised) and impl_id not in self._warned:

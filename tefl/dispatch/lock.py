@@ -9,6 +9,8 @@ import os
 import threading
 from collections.abc import Callable
 
+from . import shared
+
 __all__ = ["LOCK", "Epoch", "ForkSafeLock", "epoch"]
 
 # A fork waits this long for a change in progress. Not for ever: the thread that changes something may itself
@@ -63,6 +65,7 @@ class Epoch:
         """Say that something has changed."""
         with LOCK:
             self.now += 1
+            shared.set_epoch(self.now)
 
 
 LOCK = ForkSafeLock()

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from .. import _env
 from .._env import KINDS, normal_vendor, parse_order, parse_token
 from .._errors import ConfigError
+from . import shared
 from .lock import LOCK, epoch
 
 __all__ = [
@@ -193,15 +194,17 @@ def _demand_policy(policy: object) -> None:
 
 
 class _Frame:
-    """One entered context. A task that inherited it sees it until it is left."""
+    """One entered context. A task that inherited it sees it until it is left: then it has no token."""
 
-    __slots__ = ("open", "owner", "parent", "token")
+    __slots__ = ("owner", "parent", "token")
 
     def __init__(self, owner: PolicyContext, token: int, parent: _Frame | None) -> None:
-        self.owner, self.token, self.parent, self.open = owner, token, parent, True
+        self.owner, self.parent = owner, parent
+        self.token: int | None = token
 
 
-_frame: ContextVar[_Frame | None] = ContextVar("tefl_policy", default=None)
+FRAME: ContextVar[_Frame | None] = ContextVar("tefl_policy", default=None)
+"""The context that was entered last; it may have been left since."""
 _tokens_of: dict[tuple[object, ...], int] = {}
 _policies: list[SelectionPolicy] = []
 # How many contexts are open anywhere: while it is 0, nobody has to look at the context variable.
@@ -210,15 +213,17 @@ open_contexts = 0
 
 def current_token() -> int:
     """The number of the policy that applies here: 0 outside every context."""
+    if shared.native is not None:  # knows of the backward that runs on this thread, too
+        return int(shared.native.current_token())
     if open_contexts == 0:
         return 0
     frame = _innermost()
-    return frame.token if frame is not None else 0
+    return frame.token or 0 if frame is not None else 0
 
 
 def _innermost() -> _Frame | None:
-    frame = _frame.get()
-    while frame is not None and not frame.open:
+    frame = FRAME.get()
+    while frame is not None and frame.token is None:
         frame = frame.parent
     return frame
 
@@ -261,27 +266,28 @@ class PolicyContext(contextlib.ContextDecorator):
         frame = _Frame(self, self._find_token(), _innermost())
         _count(+1)
         self._entered.append(frame)
-        _frame.set(frame)
+        FRAME.set(frame)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        frame = _frame.get()
-        while frame is not None and not (frame.open and frame.owner is self):
+        frame = FRAME.get()
+        while frame is not None and not (frame.token is not None and frame.owner is self):
             frame = frame.parent
         if not self._entered:
             raise RuntimeError("a policy context was left more often than it was entered")
         # A generator may be closed by another thread than the one that entered: then its last frame goes.
         frame = frame or self._entered[-1]
         self._entered.remove(frame)
-        frame.open = False
+        frame.token = None
         _count(-1)
-        _frame.set(_innermost())
+        FRAME.set(_innermost())
 
 
 def _count(change: int) -> None:
     global open_contexts
     with LOCK:
         open_contexts += change
+        shared.set_open_contexts(open_contexts)
 
 
 def policy_context(policy: SelectionPolicy) -> PolicyContext:

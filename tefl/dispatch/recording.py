@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from . import shared
 from .lock import LOCK
 
 __all__ = ["Calls", "count", "record"]
@@ -33,11 +34,13 @@ def record() -> Iterator[Calls]:
     calls = Calls()
     with LOCK:
         active = (*active, calls)
+        shared.set_recording(True)
     try:
         yield calls
     finally:
         with LOCK:
             active = tuple(other for other in active if other is not calls)
+            shared.set_recording(bool(active))
 
 
 def count(op_name: str, impl_id: str, device_type: str, failed: str | None) -> None:

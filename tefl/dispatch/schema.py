@@ -66,6 +66,8 @@ class Schema:
     """Their positions; None where one is keyword-only or a list, or where the first may be left out."""
     mutates: bool
     """Whether the schema says that an argument is written."""
+    results: tuple[bool, ...]
+    """For each result whether it is a tensor."""
 
     def bind(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -109,6 +111,7 @@ def parse(decl: OpDecl) -> Schema:
         {a.name: str(a.type) for a in arguments if "Tensor" in str(a.type)},
         _slots(arguments),
         any(a.alias_info is not None and a.alias_info.is_write for a in arguments),
+        tuple(str(result.type) == "Tensor" for result in parsed.returns),
     )
 
 

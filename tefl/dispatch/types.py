@@ -12,6 +12,7 @@ import torch
 __all__ = [
     "BackendImplKind",
     "Backward",
+    "Deviation",
     "DispatchError",
     "Facts",
     "Feed",
@@ -184,6 +185,10 @@ class OpDecl:
 
 class DispatchError(RuntimeError):
     """No implementation can serve a call, or the one that the policy insists on cannot; says why for each."""
+
+
+class Deviation(RuntimeError):
+    """Under TEFL_CHECK=1: an implementation's result is not what the fake function or the reference says."""
 
 
 class NotSupported(RuntimeError):

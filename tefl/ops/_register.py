@@ -8,9 +8,8 @@ from typing import Any
 
 import torch
 
-from tefl.dispatch import declare, route
+from tefl.dispatch import declare, native, route
 from tefl.dispatch.types import OpDecl
-from tefl.ops._autograd import autograd_kernel
 
 __all__ = ["register"]
 
@@ -33,10 +32,19 @@ def register(decl: OpDecl) -> None:
     """
     declare(decl)
     _LIBRARY.define(decl.name + decl.schema, tags=torch.Tag.pt2_compliant_tag)  # type: ignore[no-untyped-call]
-    router = route(decl.name)
-    for key in BACKENDS:
-        _impl(decl.name, router, key)
     _impl(decl.name, _fake_kernel(decl), "Meta")
+    if native.is_attached():
+        native.install(decl)
+    else:
+        _install_python_kernels(decl)
+
+
+def _install_python_kernels(decl: OpDecl) -> None:
+    """What serves where the compiled part was not built: the same, at a tenth of the speed."""
+    from tefl.ops._autograd import autograd_kernel
+
+    for key in BACKENDS:
+        _impl(decl.name, route(decl.name), key)
     _impl(decl.name, autograd_kernel(decl), "Autograd", with_keyset=True)
 
 

@@ -1,0 +1,165 @@
+#include "dispatch/router.h"
+
+#include <torch/csrc/Exceptions.h>
+
+#include <sstream>
+
+#include "dispatch/form_object.h"
+#include "dispatch/policy.h"
+#include "dispatch/state.h"
+
+namespace tefl::dispatch {
+
+Router::Router(const c10::OperatorHandle& op, PyObject* serve, PyObject* recover)
+    : op_(op), convention_(op.schema()), serve_(PyRef::borrow(serve)), recover_(PyRef::borrow(recover)) {}
+
+void Router::call(torch::jit::Stack* stack) {
+  const int64_t token = current_token();
+  const size_t arity = convention_.arity();
+  Form form;
+  if (!form.describe(token, stack->data() + (stack->size() - arity), arity)) {
+    return ask(stack, nullptr, token, /*is_checked=*/false);
+  }
+  const std::shared_ptr<const Line> line = memory_.find(form);
+  const bool may_run = line != nullptr && !state().recording.load(std::memory_order_relaxed);
+  if (may_run && run(stack, *line)) return;
+  const bool is_settled = line != nullptr && !std::holds_alternative<std::monostate>(line->target);
+  ask(stack, is_settled ? nullptr : &form, token, /*is_checked=*/line != nullptr);
+}
+
+void Router::ask(torch::jit::Stack* stack, const Form* form, int64_t token, bool is_checked) {
+  const Gil gil;
+  PythonArguments arguments;
+  convention_.read(*stack, arguments);
+  const PyRef number = PyRef::steal(PyLong_FromLongLong(token));
+  const PyRef args = convention_.args(arguments), kwargs = convention_.kwargs(arguments);
+  const PyRef description = form == nullptr ? PyRef::borrow(Py_None) : form_object(*form);
+  PyObject* const checked = is_checked ? Py_True : Py_False;
+  const PyRef returned =
+      python_call(serve_, {number.get(), args.get(), kwargs.get(), description.get(), checked});
+  finish(stack, returned.get());
+}
+
+bool Router::run(torch::jit::Stack* stack, const Line& line) {
+  if (const auto* callable = std::get_if<PyRef>(&line.target)) return run(stack, line, *callable);
+  if (const auto* kernel = std::get_if<NativeKernel>(&line.target)) return run(stack, line, *kernel);
+  return false;
+}
+
+bool Router::run(torch::jit::Stack* stack, const Line& line, const PyRef& callable) {
+  const Gil gil;
+  PythonArguments arguments;
+  convention_.read(*stack, arguments);
+  if (!accepts(line, arguments)) return false;
+  const PyRef returned = convention_.call(callable.get(), arguments);
+  if (!returned) {
+    recover(stack, line, arguments);
+    return true;
+  }
+  Results results;
+  if (convention_.take(returned.get(), results) && keeps_promises(*stack, line, results)) {
+    replace(stack, std::move(results));
+    return true;
+  }
+  const PyRef args = convention_.args(arguments), kwargs = convention_.kwargs(arguments);
+  const PyRef mended = PyRef::steal(
+      PyObject_CallFunctionObjArgs(line.mend.get(), returned.get(), args.get(), kwargs.get(), nullptr));
+  if (mended) {
+    finish(stack, mended.get());
+  } else {
+    recover(stack, line, arguments);
+  }
+  return true;
+}
+
+bool Router::run(torch::jit::Stack* stack, const Line& line, const NativeKernel& kernel) {
+  if (line.supports) {
+    const Gil gil;
+    PythonArguments arguments;
+    convention_.read(*stack, arguments);
+    if (!accepts(line, arguments)) return false;
+  }
+  try {
+    kernel.function(kernel.state, op_, stack);
+    return true;
+  } catch (...) {
+    const Gil gil;
+    torch::translate_exception_to_python(std::current_exception());
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PythonArguments arguments;
+    convention_.read(*stack, arguments);
+    PyErr_Restore(type, value, traceback);
+    recover(stack, line, arguments);
+  }
+  return true;
+}
+
+bool Router::accepts(const Line& line, const PythonArguments& arguments) const {
+  if (!line.supports) return true;
+  const PyRef answer = convention_.call(line.supports.get(), arguments);
+  if (!answer) PyErr_Clear();  // Python asks again, and reports what was raised
+  return answer.get() == Py_None || answer.get() == Py_True;
+}
+
+bool Router::keeps_promises(const torch::jit::Stack& stack, const Line& line, const Results& results) const {
+  if (line.promises.empty()) return true;
+  c10::SmallVector<const at::Tensor*, 16> taken;  // whose memory is not a result's
+  for (size_t i = stack.size() - convention_.arity(); i < stack.size(); ++i) {
+    if (stack[i].isTensor() && stack[i].toTensor().defined()) taken.push_back(&stack[i].toTensor());
+    if (stack[i].isTensorList()) return false;  // Python looks into lists
+  }
+  const size_t arguments = taken.size();
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (!results[i].isTensor()) continue;
+    const at::Tensor& result = results[i].toTensor();
+    if (!line.promises[i].is_kept_by(result)) return false;
+    if (arguments > 0 && result.device() != taken[0]->device()) return false;
+    for (const at::Tensor* other : taken) {
+      if (result.is_alias_of(*other)) return false;
+    }
+    taken.push_back(&result);
+  }
+  return true;
+}
+
+void Router::recover(torch::jit::Stack* stack, const Line& line, const PythonArguments& arguments) {
+  if (!PyErr_ExceptionMatches(PyExc_Exception)) throw_python_error();
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  if (traceback != nullptr) PyException_SetTraceback(value, traceback);
+  Py_XDECREF(type);
+  Py_XDECREF(traceback);
+  const PyRef error = PyRef::steal(value);
+  const PyRef number = PyRef::steal(PyLong_FromLongLong(line.form.token()));
+  const PyRef args = convention_.args(arguments), kwargs = convention_.kwargs(arguments);
+  finish(
+      stack,
+      python_call(recover_, {number.get(), args.get(), kwargs.get(), line.impl_id.get(), error.get()}).get());
+}
+
+void Router::finish(torch::jit::Stack* stack, PyObject* returned) const {
+  Results results;
+  if (!convention_.take(returned, results)) {
+    // Dispatch has looked at the results already, so this is an error in it and not in the implementation.
+    PyErr_Format(PyExc_TypeError, "%s: wanted %zu results, got %R", op_.schema().name().c_str(),
+                 convention_.results(), returned);
+    throw_python_error();
+  }
+  replace(stack, std::move(results));
+}
+
+void Router::replace(torch::jit::Stack* stack, Results&& results) const {
+  torch::jit::drop(*stack, convention_.arity());
+  for (c10::IValue& result : results) stack->push_back(std::move(result));
+}
+
+PyRef Router::python_call(const PyRef& function, std::initializer_list<PyObject*> arguments) const {
+  PyRef returned =
+      PyRef::steal(PyObject_Vectorcall(function.get(), arguments.begin(), arguments.size(), nullptr));
+  if (!returned) throw_python_error();
+  return returned;
+}
+
+}  // namespace tefl::dispatch
