@@ -35,6 +35,7 @@ format: $(VENV)/.lint
 
 bench: $(VENV)/.ready
 	$(TEST_ENV) $(BIN)/python benchmarks/opinfo.py --device maca --json benchmarks/results/opinfo-maca.json $(ARGS)
+	$(TEST_ENV) $(BIN)/python benchmarks/bench_device.py --json benchmarks/results/device-maca.json
 
 clean:
 	rm -rf $(VENV) build dist out *.egg-info tefl/*.so tefl/lib tefl/include tefl/_build.json tefl/kernels/cuda/fatbin
