@@ -35,6 +35,7 @@ format: $(VENV)/.lint
 
 bench: $(VENV)/.ready
 	$(TEST_ENV) $(BIN)/python benchmarks/opinfo.py --device maca --json benchmarks/results/opinfo-maca.json $(ARGS)
+	$(TEST_ENV) $(BIN)/python benchmarks/bench_device.py --json benchmarks/results/device-maca.json
 	$(TEST_ENV) $(BIN)/python benchmarks/bench_overhead.py --json benchmarks/results
 	$(BIN)/python benchmarks/report.py
 

@@ -33,8 +33,8 @@ void adopt_resize(const at::Tensor& alias, const at::Tensor& original) {
 
 int64_t AddressIndex::find(const void* address) const {
   if (addresses_.size() > kWalk) {
-    const auto found = table_.find(address);
-    return found == table_.end() ? -1 : found->second;
+    const auto found = table_->find(address);
+    return found == table_->end() ? -1 : found->second;
   }
   for (size_t i = 0; i < addresses_.size(); ++i) {
     if (addresses_[i] == address) return static_cast<int64_t>(i);
@@ -46,8 +46,9 @@ void AddressIndex::add(const void* address) {
   addresses_.push_back(address);
   const size_t count = addresses_.size();
   if (count <= kWalk) return;
+  if (!table_) table_ = std::make_unique<std::unordered_map<const void*, int64_t>>();
   for (size_t i = count == kWalk + 1 ? 0 : count - 1; i < count; ++i) {
-    table_.emplace(addresses_[i], static_cast<int64_t>(i));
+    table_->emplace(addresses_[i], static_cast<int64_t>(i));
   }
 }
 
@@ -87,7 +88,7 @@ void AliasCall::to_alias(c10::IValue& value, size_t argument) {
   }
 }
 
-at::Tensor AliasCall::alias_of(const at::Tensor& tensor, size_t argument) {
+const at::Tensor& AliasCall::alias_of(const at::Tensor& tensor, size_t argument) {
   if (!is_ours(tensor, argument)) return tensor;
   const bool written = plan_.writes(argument);
   const int64_t known = originals_.find(tensor.unsafeGetTensorImpl());
@@ -126,25 +127,25 @@ void AliasCall::throw_device_mismatch() const {
               op_.operator_name(), ")");
 }
 
-at::Tensor AliasCall::new_alias(const at::Tensor& tensor, bool written) {
+const at::Tensor& AliasCall::new_alias(const at::Tensor& tensor, bool written) {
   TORCH_CHECK_NOT_IMPLEMENTED(tensor.has_storage(), device_name(), ": ", op_.operator_name(),
                               " got a tensor of layout ", tensor.layout(),
                               "; only strided ones are supported");
   auto alias = tensor_over(shared_alias(tensor.storage()), tensor, alias_target().key);
   originals_.add(tensor.unsafeGetTensorImpl());
   aliases_.add(alias.unsafeGetTensorImpl());
-  twins_.push_back({alias, tensor, written});
-  return alias;
+  twins_.push_back({std::move(alias), tensor, written});
+  return twins_.back().alias;
 }
 
-c10::Storage AliasCall::shared_alias(const c10::Storage& storage) {
+const c10::Storage& AliasCall::shared_alias(const c10::Storage& storage) {
   const int64_t known = original_storages_.find(storage.unsafeGetStorageImpl());
   if (known >= 0) return storages_[known].alias;
   auto alias = alias_storage(storage, alias_target().device(index_));
   original_storages_.add(storage.unsafeGetStorageImpl());
   alias_storages_.add(alias.unsafeGetStorageImpl());
-  storages_.push_back({alias, storage});
-  return alias;
+  storages_.push_back({std::move(alias), storage});
+  return storages_.back().alias;
 }
 
 // An absent generator means the device's default one, not the alias device's.

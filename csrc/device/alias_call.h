@@ -6,6 +6,7 @@
 #include <ATen/core/stack.h>
 #include <c10/util/SmallVector.h>
 
+#include <memory>
 #include <optional>
 #include <unordered_map>
 
@@ -23,7 +24,7 @@ class AddressIndex {
  private:
   static constexpr size_t kWalk = 16;
   c10::SmallVector<const void*, 8> addresses_;
-  std::unordered_map<const void*, int64_t> table_;
+  std::unique_ptr<std::unordered_map<const void*, int64_t>> table_;  // made when a walk would be long
 };
 
 /// Tensors that share a Storage get aliases that share one, so that the alias device's kernels see overlaps;
@@ -51,10 +52,11 @@ class AliasCall {
   };
 
   void to_alias(c10::IValue& value, size_t argument);
-  at::Tensor alias_of(const at::Tensor& tensor, size_t argument);
+  /// Valid until the next call.
+  const at::Tensor& alias_of(const at::Tensor& tensor, size_t argument);
   bool is_ours(const at::Tensor& tensor, size_t argument);
-  at::Tensor new_alias(const at::Tensor& tensor, bool written);
-  c10::Storage shared_alias(const c10::Storage& storage);
+  const at::Tensor& new_alias(const at::Tensor& tensor, bool written);
+  const c10::Storage& shared_alias(const c10::Storage& storage);
   void choose_device();
   void fill_generators(c10::IValue* arguments) const;
   [[noreturn]] void throw_device_mismatch() const;

@@ -2,12 +2,14 @@
 
 #include <pthread.h>
 
-#include <cstdio>
-#include <string>
+#include <array>
+#include <atomic>
+#include <mutex>
 
-#include "device/blocks.h"
 #include "device/current_device.h"
+#include "device/device_cache.h"
 #include "device/lifetime.h"
+#include "device/out_of_memory.h"
 #include "device/provider.h"
 #include "device/shared.h"
 #include "device/shared_allocator.h"
@@ -16,35 +18,76 @@
 namespace tefl::device {
 namespace {
 
-BlockTable& blocks() {
-  static auto* table = new BlockTable;  // never destroyed: deleters may run after main
-  return *table;
+constexpr size_t kMaxCaches = 128;                           // c10::DeviceIndex is an int8_t
+std::array<std::atomic<DeviceCache*>, kMaxCaches> caches{};  // never destroyed: deleters may run after main
+thread_local c10::DeviceIndex last_used = 0;                 // where a freed pointer is looked for first
+thread_local uint64_t thread_number = 0;
+
+uint64_t this_thread() noexcept {
+  static std::atomic<uint64_t> threads{0};
+  if (C10_UNLIKELY(thread_number == 0)) thread_number = ++threads;
+  return thread_number;
 }
 
-std::string mebibytes(uint64_t bytes) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.2f MiB", static_cast<double>(bytes) / (1 << 20));
-  return text;
+DeviceCache& cache_of(c10::DeviceIndex index) {
+  DeviceCache* cache = caches[index].load(std::memory_order_acquire);
+  if (C10_LIKELY(cache != nullptr)) return *cache;
+  static auto* mutex = new std::mutex;
+  const std::lock_guard<std::mutex> lock(*mutex);
+  if (caches[index].load() == nullptr) caches[index].store(new DeviceCache(index), std::memory_order_release);
+  return *caches[index].load();
 }
 
-[[noreturn]] void throw_out_of_memory(size_t bytes, c10::DeviceIndex index) {
-  const std::string reason = active().last_error();
-  blocks().count_out_of_memory(index);
-  uint64_t free_bytes = 0, total_bytes = 0;
-  check(runtime().memory_info(index, &free_bytes, &total_bytes), "memory_info");
-  const auto stats = blocks().stats(index);
-  const auto in_use = stats.allocated_bytes[0].current;
-  c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(bytes), in_use, in_use, device_at(index));
-  TORCH_CHECK_WITH(OutOfMemoryError, false, device_name(), " out of memory. Tried to allocate ",
-                   mebibytes(bytes), " on ", device_at(index), ". Of its ", mebibytes(total_bytes), ", ",
-                   mebibytes(free_bytes), " are free; this process's tensors hold ", mebibytes(in_use), ". (",
-                   reason, ")");
+template <typename Visit>
+void for_each_cache(const Visit& visit) {
+  for (size_t i = 0; i < kMaxCaches; ++i) {
+    DeviceCache* cache = caches[i].load(std::memory_order_acquire);
+    if (cache != nullptr) visit(*cache, static_cast<c10::DeviceIndex>(i));
+  }
+}
+
+uint64_t current_of(const c10::CachingAllocator::StatArray& array) {
+  return static_cast<uint64_t>(
+      array[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)].current);
 }
 
 void report(void* pointer, int64_t change, c10::DeviceIndex index) {
-  if (!c10::memoryProfilingEnabled()) return;
-  const auto total = blocks().stats(index).allocated_bytes[0].current;
-  c10::reportMemoryUsageToProfiler(pointer, change, total, total, device_at(index));
+  if (C10_LIKELY(!c10::memoryProfilingEnabled())) return;
+  const auto stats = cache_of(index).stats();
+  c10::reportMemoryUsageToProfiler(pointer, change, current_of(stats.allocated_bytes),
+                                   current_of(stats.reserved_bytes), device_at(index));
+}
+
+DeviceCache::Taken take_block(size_t bytes, c10::DeviceIndex index) {
+  ensure_initialized();
+  if (bytes == 0) return {nullptr, kNobody, {}};
+  DeviceCache& cache = cache_of(index);
+  auto taken = cache.take(bytes, current_stream(index).id());
+  if (C10_UNLIKELY(taken.pointer == nullptr)) {
+    const auto stats = cache.stats();
+    throw_out_of_memory(index, bytes, current_of(stats.allocated_bytes), current_of(stats.reserved_bytes),
+                        taken.reason);
+  }
+  last_used = index;
+  report(taken.pointer, static_cast<int64_t>(whole_granules(bytes)), index);
+  return taken;
+}
+
+// False where the pointer is not of that device.
+bool give_back_to(DeviceCache& cache, c10::DeviceIndex index, void* pointer) {
+  const size_t bytes = cache.give_back(pointer, this_thread());
+  if (bytes == 0) return false;
+  last_used = index;
+  report(pointer, -static_cast<int64_t>(bytes), index);
+  return true;
+}
+
+void lock_caches() {
+  for_each_cache([](DeviceCache& cache, c10::DeviceIndex) { cache.lock(); });
+}
+
+void unlock_caches() {
+  for_each_cache([](DeviceCache& cache, c10::DeviceIndex) { cache.unlock(); });
 }
 
 class Allocator final : public c10::DeviceAllocator {
@@ -67,17 +110,21 @@ class Allocator final : public c10::DeviceAllocator {
   }
 
   bool initialized() override { return is_initialized(); }
-  void emptyCache(c10::MempoolId_t) override {}  // nothing is cached: every free goes to the provider
-  // The provider's free waits for enqueued work on any stream, so that there is nothing to remember.
-  void recordStream(const c10::DataPtr&, c10::Stream) override {}
+  void emptyCache(c10::MempoolId_t) override {
+    ensure_initialized();
+    for_each_cache([](DeviceCache& cache, c10::DeviceIndex) { cache.release_free_segments(); });
+  }
+  void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
+    if (data.get() != nullptr) cache_of(data.device().index()).use_in(data.get(), stream);
+  }
 
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex index) override {
-    return blocks().stats(resolve_index(index));
+    return cache_of(resolve_index(index)).stats();
   }
   void resetAccumulatedStats(c10::DeviceIndex index) override {
-    blocks().reset_accumulated(resolve_index(index));
+    cache_of(resolve_index(index)).reset_accumulated();
   }
-  void resetPeakStats(c10::DeviceIndex index) override { blocks().reset_peak(resolve_index(index)); }
+  void resetPeakStats(c10::DeviceIndex index) override { cache_of(resolve_index(index)).reset_peak(); }
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex index) override {
     ensure_initialized();
     uint64_t free_bytes = 0, total_bytes = 0;
@@ -96,31 +143,41 @@ c10::DeviceAllocator& allocator() {
 
 void install_allocator() {
   c10::SetAllocator(kType, &allocator());
-  pthread_atfork([] { blocks().lock(); }, [] { blocks().unlock(); }, [] { blocks().unlock(); });
+  pthread_atfork(lock_caches, unlock_caches, unlock_caches);
 }
 
-void* allocate_block(size_t bytes, c10::DeviceIndex index) {
-  ensure_initialized();
-  if (bytes == 0) return nullptr;
-  void* pointer = nullptr;
-  const auto status = runtime().malloc(index, bytes, &pointer);
-  if (status == TEFL_ERR_OUT_OF_MEMORY) throw_out_of_memory(bytes, index);
-  check(status, "malloc");
-  blocks().add({pointer, bytes, index});
-  report(pointer, static_cast<int64_t>(bytes), index);
-  return pointer;
+void* allocate_block(size_t bytes, c10::DeviceIndex index) { return take_block(bytes, index).pointer; }
+
+void* allocate_block_for_host(size_t bytes, c10::DeviceIndex index) {
+  const auto taken = take_block(bytes, index);
+  // What this thread freed it has waited for, when the operator began that it now runs.
+  if (taken.freed_by != kNobody && taken.freed_by != this_thread()) wait_for_current_stream(index);
+  return taken.pointer;
 }
 
 void free_block(void* pointer) noexcept {
   if (pointer == nullptr || !may_release()) return;
-  const auto block = blocks().remove(pointer);
-  if (!block) return;
-  report(pointer, -static_cast<int64_t>(block->bytes), block->device);
-  if (runtime().free(block->device, pointer) != TEFL_OK) {
-    TORCH_WARN(device_at(block->device), ": free failed: ", active().last_error());
+  try {
+    const auto likely = last_used;
+    if (DeviceCache* cache = caches[likely].load(std::memory_order_acquire)) {
+      if (give_back_to(*cache, likely, pointer)) return;
+    }
+    for_each_cache([&](DeviceCache& cache, c10::DeviceIndex index) {
+      if (index != likely && pointer != nullptr && give_back_to(cache, index, pointer)) pointer = nullptr;
+    });
+  } catch (const std::exception& error) {
+    TORCH_WARN(device_name(), ": memory could not be freed: ", error.what());
   }
 }
 
-std::optional<Block> find_block(const void* pointer) { return blocks().find(pointer); }
+std::optional<Block> find_block(const void* pointer) {
+  std::optional<Block> found;
+  for_each_cache([&](DeviceCache& cache, c10::DeviceIndex index) {
+    if (found) return;
+    const auto [begin, bytes] = cache.find(pointer);
+    if (begin != nullptr) found = Block{begin, bytes, index};
+  });
+  return found;
+}
 
 }  // namespace tefl::device

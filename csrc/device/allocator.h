@@ -1,4 +1,4 @@
-// Device memory: PyTorch's allocator over the provider's malloc and free, with statistics.
+// Device memory: PyTorch's allocator over what is cached of each device.
 #pragma once
 
 #include <c10/core/CachingDeviceAllocator.h>
@@ -13,9 +13,14 @@ c10::DeviceAllocator& allocator();
 /// Makes it PyTorch's allocator of the device. Cannot be undone: storages keep the pointer.
 void install_allocator();
 
-/// `bytes` of memory on device `index`, null for 0. Starts the runtime. Out of memory is
-/// torch.OutOfMemoryError, with what was asked, what is free and what there is.
+/// `bytes` of memory on device `index` for work of the calling thread's current stream, null for 0. Starts
+/// the runtime. Out of memory, after the cache has been given back, is torch.OutOfMemoryError: it says what
+/// was asked and what there is.
 void* allocate_block(size_t bytes, c10::DeviceIndex index);
+
+/// The same for memory that the calling thread touches at once, not in stream order: work that another thread
+/// enqueued on what was there before is waited for.
+void* allocate_block_for_host(size_t bytes, c10::DeviceIndex index);
 
 /// Gives back what allocate_block returned; null is allowed. The deleter of every storage of the device, told
 /// by its address: memory with another deleter is not the device's.

@@ -57,9 +57,7 @@ void copy_block_with_host(const at::Tensor& source, const at::Tensor& destinatio
   const auto stream = current_stream((on_device(source) ? source : destination).device().index());
   enqueue(source, destination, stream);
   // Pageable memory is the caller's again on return, so that the copy must be done by then.
-  if (!non_blocking || !is_pinned(host.const_data_ptr())) {
-    synchronize_stream(stream);
-  }
+  if (!non_blocking || !use_pinned(host.const_data_ptr(), stream)) synchronize_stream(stream);
 }
 
 void copy_block(const at::Tensor& source, const at::Tensor& destination, bool non_blocking) {

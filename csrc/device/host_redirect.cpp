@@ -26,7 +26,7 @@ class HostAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
     if (C10_LIKELY(redirected_to < 0)) return wrapped->allocate(bytes);
-    void* pointer = allocate_block(bytes, redirected_to);
+    void* pointer = allocate_block_for_host(bytes, redirected_to);
     return {pointer, pointer, &free_block, c10::Device(c10::kCPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override {

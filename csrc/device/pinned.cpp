@@ -1,77 +1,66 @@
 #include "device/pinned.h"
 
-#include <c10/core/CPUAllocator.h>
+#include <c10/util/Exception.h>
+#include <pthread.h>
 
-#include <map>
-#include <mutex>
-
+#include "device/current_device.h"
 #include "device/lifetime.h"
+#include "device/pinned_cache.h"
 #include "device/provider.h"
 
 namespace tefl::device {
 namespace {
 
-struct Ranges {
-  std::mutex mutex;
-  std::map<uintptr_t, size_t> bytes;  // by first address
-};
-
-Ranges& ranges() {
-  static auto* instance = new Ranges;  // never destroyed: deleters may run after main
+PinnedCache& pinned_cache() {
+  static auto* instance = new PinnedCache;  // never destroyed: deleters may run after main
   return *instance;
 }
 
-void release(void* pointer) {
+void release_pinned(void* pointer) {
   if (pointer == nullptr || !may_release()) return;
-  {
-    std::lock_guard<std::mutex> lock(ranges().mutex);
-    ranges().bytes.erase(reinterpret_cast<uintptr_t>(pointer));
-  }
-  if (runtime().host_free != nullptr) {
-    runtime().host_free(pointer);
-  } else {
-    c10::GetDefaultCPUAllocator()->raw_deallocate(pointer);
+  try {
+    pinned_cache().give_back(pointer);
+  } catch (const std::exception& error) {
+    TORCH_WARN(device_name(), ": pinned memory could not be freed: ", error.what());
   }
 }
 
-void* acquire(size_t bytes) {
-  if (runtime().host_malloc == nullptr) return c10::GetDefaultCPUAllocator()->raw_allocate(bytes);
-  void* pointer = nullptr;
-  check(runtime().host_malloc(bytes, &pointer), "host_malloc");
-  return pointer;
-}
-
-class PinnedAllocator final : public c10::Allocator {
+class PinnedAllocator final : public at::HostAllocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
     ensure_initialized();
-    void* pointer = bytes == 0 ? nullptr : acquire(bytes);
-    if (pointer != nullptr) {
-      std::lock_guard<std::mutex> lock(ranges().mutex);
-      ranges().bytes[reinterpret_cast<uintptr_t>(pointer)] = bytes;
-    }
-    return {pointer, pointer, &release, c10::Device(c10::kCPU)};
+    void* pointer = bytes == 0 ? nullptr : pinned_cache().take(bytes);
+    return {pointer, pointer, &release_pinned, c10::Device(c10::kCPU)};
   }
-  c10::DeleterFnPtr raw_deleter() const override { return &release; }
+  c10::DeleterFnPtr raw_deleter() const override { return &release_pinned; }
   void copy_data(void* destination, const void* source, std::size_t bytes) const override {
     default_copy_data(destination, source, bytes);
   }
+
+  bool record_event(void* pointer, void*, c10::Stream stream) override { return use_pinned(pointer, stream); }
+  void empty_cache() override {
+    if (is_initialized()) pinned_cache().release_free_blocks();
+  }
+  at::HostStats get_stats() override { return pinned_cache().stats(); }
+  void reset_accumulated_stats() override { pinned_cache().reset_accumulated(); }
+  void reset_peak_stats() override { pinned_cache().reset_peak(); }
 };
 
 }  // namespace
 
-c10::Allocator& pinned_allocator() {
+at::HostAllocator& pinned_allocator() {
   static auto* instance = new PinnedAllocator;  // never destroyed: storages keep the pointer
   return *instance;
 }
 
-bool is_pinned(const void* pointer) {
-  const auto address = reinterpret_cast<uintptr_t>(pointer);
-  std::lock_guard<std::mutex> lock(ranges().mutex);
-  const auto after = ranges().bytes.upper_bound(address);
-  if (after == ranges().bytes.begin()) return false;
-  const auto& [begin, bytes] = *std::prev(after);
-  return address < begin + bytes;
+void install_pinned_allocator() {
+  at::setHostAllocator(kType, &pinned_allocator());
+  pthread_atfork([] { pinned_cache().lock(); }, [] { pinned_cache().unlock(); },
+                 [] { pinned_cache().unlock(); });
 }
+
+bool is_pinned(const void* pointer) { return pinned_cache().use_in(pointer, nullptr); }
+
+bool use_pinned(const void* pointer, c10::Stream stream) { return pinned_cache().use_in(pointer, &stream); }
 
 }  // namespace tefl::device

@@ -20,6 +20,7 @@
 #include "device/guard.h"
 #include "device/hooks.h"
 #include "device/host_redirect.h"
+#include "device/pinned.h"
 #include "device/profiler.h"
 #include "device/recurrent.h"
 #include "device/shared.h"
@@ -134,6 +135,7 @@ int claim(const tefl_provider* provider, const std::string& name) {
   if (provider->alias == TEFL_ALIAS_CUDA) share_guard(alias_target().type);
   install_guard();
   install_allocator();
+  if (!shared_guard()) install_pinned_allocator();
   install_hooks();
   install_profiler();
   if (provider->alias == TEFL_ALIAS_CPU) install_host_redirect();

@@ -13,8 +13,6 @@
 namespace tefl_sim {
 namespace {
 
-constexpr int32_t kMaxDevices = 64;
-
 // The whole of `text` as a decimal number, or nothing.
 std::optional<uint64_t> whole_number(std::string_view text) {
   uint64_t value = 0;

@@ -5,7 +5,10 @@
 
 namespace tefl_sim {
 
-/// TEFL_SIM_DEVICES: how many devices there are, 1 to 64, 2 unless set. Throws Failure on anything else.
+constexpr int32_t kMaxDevices = 64;
+
+/// TEFL_SIM_DEVICES: how many devices there are, 1 to kMaxDevices, 2 unless set. Throws Failure on anything
+/// else.
 int32_t configured_devices();
 
 /// TEFL_SIM_CAPACITY: bytes of memory of each device, a whole number with an optional K, M or G (powers of

@@ -3,9 +3,10 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <array>
 #include <thread>
-#include <vector>
 
+#include "config.h"
 #include "device.h"
 #include "error.h"
 #include "tables.h"
@@ -53,17 +54,20 @@ std::shared_ptr<Mark> Stream::mark() {
 }
 
 bool Stream::idle() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return completed_ == enqueued_;
+  return completed_.load(std::memory_order_acquire) >= enqueued_.load(std::memory_order_acquire);
 }
 
 void Stream::wait() const {
+  const uint64_t target = enqueued_.load(std::memory_order_acquire);
+  if (completed_.load(std::memory_order_acquire) >= target) return;
   std::unique_lock<std::mutex> lock(mutex_);
-  done_.wait(lock, [this, target = enqueued_] { return completed_ >= target; });
+  done_.wait(lock, [this, target] { return completed_ >= target; });
 }
 
 std::optional<std::string> Stream::take_error() {
+  if (!failed_.load(std::memory_order_acquire)) return std::nullopt;
   const std::lock_guard<std::mutex> lock(mutex_);
+  failed_ = false;
   return std::exchange(error_, std::nullopt);
 }
 
@@ -111,6 +115,7 @@ void Stream::run(const Task& task) {
   } catch (const std::exception& error) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!error_) error_ = error.what();
+    failed_ = true;
   }
 }
 
@@ -121,10 +126,8 @@ namespace {
 constexpr int32_t kLeastPriority = 0;
 constexpr int32_t kGreatestPriority = -3;
 
-std::vector<tefl_stream>& default_streams() {
-  static auto* handles = new std::vector<tefl_stream>;
-  return *handles;
-}
+// By device, null beyond the last. They live as long as the process, and are found without a lock.
+std::array<std::atomic<Stream*>, kMaxDevices> g_default_streams{};
 
 tefl_status stream_priority_range(int32_t device, int32_t* least, int32_t* greatest) {
   return guarded([&] {
@@ -147,9 +150,7 @@ tefl_status stream_create(int32_t device, int32_t priority, tefl_stream* stream)
 
 tefl_status stream_destroy(tefl_stream stream) {
   return guarded([&] {
-    for (const tefl_stream handle : default_streams()) {
-      if (handle == stream) invalid("a default stream is never destroyed");
-    }
+    if (default_stream_of(stream) != nullptr) invalid("a default stream is never destroyed");
     streams().remove(stream)->close();
   });
 }
@@ -157,19 +158,23 @@ tefl_status stream_destroy(tefl_stream stream) {
 tefl_status stream_default(int32_t device, tefl_stream* stream) {
   return guarded([&] {
     check_device(device);
-    *stream = default_streams()[static_cast<size_t>(device)];
+    *stream = reinterpret_cast<tefl_stream>(g_default_streams[static_cast<size_t>(device)].load());
   });
 }
 
 tefl_status stream_query(tefl_stream stream) {
-  return guarded([&]() -> tefl_status { return streams().find(stream)->idle() ? TEFL_OK : TEFL_NOT_READY; });
+  return guarded([&]() -> tefl_status {
+    const bool idle = with_stream(stream, [](const Stream& found) { return found.idle(); });
+    return idle ? TEFL_OK : TEFL_NOT_READY;
+  });
 }
 
 tefl_status stream_synchronize(tefl_stream stream) {
   return guarded([&] {
-    const auto found = streams().find(stream);
-    found->wait();
-    raise_error(*found);
+    with_stream(stream, [](Stream& found) {
+      found.wait();
+      raise_error(found);
+    });
   });
 }
 
@@ -180,13 +185,23 @@ Registry<tefl_stream, Stream>& streams() {
   return *registry;
 }
 
+Stream* default_stream_of(tefl_stream handle) noexcept {
+  for (const auto& known : g_default_streams) {
+    Stream* stream = known.load(std::memory_order_acquire);
+    if (stream == nullptr || reinterpret_cast<tefl_stream>(stream) == handle) return stream;
+  }
+  return nullptr;
+}
+
 void raise_error(Stream& stream) {
   if (const auto error = stream.take_error()) throw Failure(TEFL_ERR_DEVICE, *error);
 }
 
 void create_default_streams(int32_t device_count) {
   for (int32_t device = 0; device < device_count; ++device) {
-    default_streams().push_back(streams().add(std::make_shared<Stream>(device, 0)));
+    auto stream = std::make_shared<Stream>(device, 0);
+    g_default_streams[static_cast<size_t>(device)] = stream.get();
+    streams().add(std::move(stream));
   }
 }
 

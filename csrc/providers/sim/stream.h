@@ -1,6 +1,7 @@
 // Streams and the marks that order them: a stream is a queue with a thread of its own.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -62,14 +63,25 @@ class Stream : public std::enable_shared_from_this<Stream> {
   std::condition_variable arrived_;
   mutable std::condition_variable done_;
   std::deque<Task> queue_;
-  uint64_t enqueued_ = 0;
-  uint64_t completed_ = 0;
+  std::atomic<uint64_t> enqueued_{0};   // written with the mutex held, read without: asking an idle stream
+  std::atomic<uint64_t> completed_{0};  // is what every operator does
+  std::atomic<bool> failed_{false};     // whether there is an error_
   bool started_ = false;
   bool closed_ = false;
   std::optional<std::string> error_;
 };
 
 Registry<tefl_stream, Stream>& streams();
+
+/// The default stream that `handle` is; null for any other handle, good or bad.
+Stream* default_stream_of(tefl_stream handle) noexcept;
+
+/// Calls `use` with the stream behind `handle`. Takes no lock for a default stream.
+template <typename Use>
+auto with_stream(tefl_stream handle, const Use& use) {
+  if (Stream* found = default_stream_of(handle)) return use(*found);
+  return use(*streams().find(handle));
+}
 
 /// Makes the default stream of each device. Starts no thread.
 void create_default_streams(int32_t device_count);
