@@ -184,6 +184,8 @@ _TABLE = (
         None,
         "an installed kernel backend's name, or none",
         "whose specialisations of the Triton kernels are used; none: trunk alone",
+    ),
+    Variable(
         "TEFL_CHECK",
         _switch,
         False,

@@ -11,9 +11,8 @@ import tefl
 from tefl import _env, _native
 from tefl._errors import ConfigError, one_line
 from tefl.cli._output import add_json_option, columns, write_json
-from tefl.dispatch import PluginError
-from tefl.privateuse1 import broker
 from tefl.dispatch import PluginError, native
+from tefl.privateuse1 import broker
 
 __all__ = ["add_parser"]
 

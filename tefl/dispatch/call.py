@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .._errors import SpecError, one_line
 from .. import _env
-from .._errors import one_line
+from .._errors import SpecError, one_line
 from .._log import logger
 from . import policy as policies
 from . import recording
@@ -54,14 +53,12 @@ _SURFACING = (
 def must_surface(error: Exception) -> bool:
     """Whether an error says nothing about the implementation that happened to meet it.
 
-    Out of memory would strike the next one too, and an asynchronous device error belongs to earlier work.
-    Kernels that are not the selected backend's are not replaced silently by somebody else's.
-    """
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError, torch.AcceleratorError, SpecError)):
     Out of memory would strike the next one too, an asynchronous device error belongs to earlier work, and a
-    deviation is what the user has asked to be told.
+    deviation is what the user has asked to be told. Kernels that are not the selected backend's are not
+    replaced silently by somebody else's.
     """
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError, torch.AcceleratorError, Deviation)):
+    surfacing = (MemoryError, torch.OutOfMemoryError, torch.AcceleratorError, SpecError, Deviation)
+    if isinstance(error, surfacing):
         return True
     return isinstance(error, RuntimeError) and any(mark in str(error) for mark in _SURFACING)
 
