@@ -235,13 +235,8 @@ def test_every_implementation_that_is_listed_takes_their_arguments(manager, add)
     mine = add("rmsnorm_fwd", lambda *args: (args[0], None, args[0]))
     x, w = torch.randn(2, 8), torch.randn(8)
     listed = {impl.impl_id: impl for impl in manager.registry.get_implementations("rmsnorm_fwd")}
-    assert set(listed) == {
-        "default.flagos",
-        "default.flaggems",
-        "vendor.cuda",
-        "reference.torch",
-        "vendor.plugin",
-    }
+    built_in = {"default.flagos", "default.flaggems", "vendor.cuda", "reference.torch"}
+    assert set(listed) >= built_in | {"vendor.plugin"}  # an installed plugin may bring more
     assert listed["vendor.plugin"] is mine
     reference = manager.registry.get_implementation("rmsnorm_fwd", "reference.torch")
     y, nothing, _ = reference.fn(x, w, 1e-5, None, None, torch.float32, 0, False)

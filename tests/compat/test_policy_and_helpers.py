@@ -68,7 +68,9 @@ def helpers(core, manager, monkeypatch: pytest.MonkeyPatch):
 
 def test_backends_are_the_kinds_and_the_vendors(helpers, add) -> None:
     add("rmsnorm_fwd", print)
-    assert helpers.get_available_backends() == ["flagos", "nvidia", "plugin", "reference"]
+    found = helpers.get_available_backends()
+    assert set(found) >= {"flagos", "nvidia", "plugin", "reference"}  # an installed plugin may bring more
+    assert found == sorted(set(found))
 
 
 def test_a_backends_ops_are_methods_and_one_that_it_lacks_is_not_implemented(helpers, add) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,10 @@ import torch
 
 import tefl
 from tefl.dispatch import OpDecl, declare
+
+sys.path.insert(0, str(Path(__file__).parent))  # for the helper modules of this folder
+
+from native_op import Op
 
 _numbers = itertools.count()
 
@@ -136,3 +142,12 @@ def implementation() -> type[Implementation]:
 @pytest.fixture
 def x() -> torch.Tensor:
     return torch.ones(2, 3)
+
+
+@pytest.fixture
+def native() -> Iterator[Op]:
+    op = Op()
+    yield op
+    registry = tefl.get_registry()
+    for impl in registry.implementations(op.name):
+        registry.unregister(impl.impl_id, op.name)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from native_op import Op, numbers, scaled
 from torch import Tensor
 
 import tefl
@@ -16,55 +16,6 @@ from tefl.dispatch import OpDecl
 from tefl.dispatch.native import is_attached
 
 pytestmark = pytest.mark.skipif(not is_attached(), reason="tests the compiled router, which was not built")
-
-SCHEMA = (
-    "(Tensor input, Tensor? bias=None, float scale=2.0, *, ScalarType? out_dtype=None) -> (Tensor, Tensor)"
-)
-_numbers = itertools.count()
-
-
-def scaled(input: Tensor, bias: Tensor | None, scale: float, *, out_dtype: torch.dtype | None) -> Any:
-    """The definition."""
-    out = input * scale if bias is None else input * scale + bias
-    return out.to(out_dtype or input.dtype), out.float().sum(-1)
-
-
-def fake(input: Tensor, bias: Any = None, scale: float = 2.0, *, out_dtype: Any = None) -> Any:
-    return input.new_empty(input.shape, dtype=out_dtype or input.dtype), input.new_empty(
-        input.shape[:-1], dtype=torch.float32
-    )
-
-
-class Op:
-    """An op of torch.ops.tefl, and how often its check was asked: once for each call that Python decides."""
-
-    def __init__(self) -> None:
-        self.name = f"test_native_{next(_numbers)}"
-        self.checks = 0
-        tefl.ops.register(OpDecl(self.name, "test", SCHEMA, fake, scaled, self.check))
-        self.call = getattr(torch.ops.tefl, self.name)
-
-    def check(self, input: Tensor, bias: Any = None, scale: float = 2.0, *, out_dtype: Any = None) -> None:
-        self.checks += 1
-        if scale < 0 or input.shape[-1] == 13:
-            raise ValueError(f"{self.name}: scale is {scale}, shape {tuple(input.shape)}")
-
-    def add(self, impl_id: str, fn: Callable[..., Any], **fields: Any) -> tefl.OpImpl:
-        """Register an implementation: "vendor.acme" is acme's."""
-        head, _, name = impl_id.partition(".")
-        kind = {"vendor": "vendor", "reference": "reference"}.get(head, "flagos")
-        impl = tefl.OpImpl(self.name, impl_id, kind, fn, vendor=name if kind == "vendor" else None, **fields)
-        tefl.get_registry().register_impl(impl)
-        return impl
-
-
-@pytest.fixture
-def native() -> Iterator[Op]:
-    op = Op()
-    yield op
-    registry = tefl.get_registry()
-    for impl in registry.implementations(op.name):
-        registry.unregister(impl.impl_id, op.name)
 
 
 @pytest.fixture
@@ -137,7 +88,7 @@ def test_the_check_is_not_asked_again_where_python_decides_each_call(native: Op,
 
 
 def test_a_call_with_an_argument_that_cannot_be_compared_is_checked_each_time(x: Tensor) -> None:
-    name, seen = f"test_native_{next(_numbers)}", []
+    name, seen = f"test_native_{next(numbers)}", []
     tefl.ops.register(
         OpDecl(
             name,
@@ -326,58 +277,6 @@ def test_an_error_that_is_the_callers_keeps_its_type(native: Op, x: Tensor, erro
         assert answer(native, x) == 1
 
 
-def ok(input: Tensor) -> list[Tensor]:
-    return [input * 2, input.sum(-1)]
-
-
-BAD_RESULTS = [
-    (lambda x: (x,), "returned 1 results, wanted 2"),
-    (lambda x: x, "returned 1 results, wanted 2"),
-    (lambda x: None, "returned 0 results, wanted 2"),
-    (lambda x: (x, 3.0), "returned float as result 1, wanted a tensor"),
-    (lambda x: (x * 2, None), "returned NoneType as result 1, wanted a tensor"),
-    (lambda x: (x[:1], x.sum(-1)), r"returned result 0 of shape \(1, 3\), wanted \(2, 3\)"),
-    (lambda x: (x, x.sum(-1).to("meta")), "returned result 1 on meta, wanted cpu"),
-]
-
-
-@pytest.mark.parametrize(("bad", "says"), BAD_RESULTS, ids=[says[:38] for _, says in BAD_RESULTS])
-@pytest.mark.parametrize("calls_before", [0, 2], ids=["at first", "after good ones"])
-def test_bad_results_are_a_failure_that_names_op_and_implementation(
-    native: Op, x: Tensor, bad: Callable[..., Any], says: str, calls_before: int
-) -> None:
-    count = itertools.count()
-
-    def implementation(input: Tensor, *args: Any, **kwargs: Any) -> Any:
-        return ok(input) if next(count) < calls_before else bad(input)
-
-    native.add("vendor.acme", implementation)
-    with tefl.with_strict_mode():
-        for _ in range(calls_before):
-            native.call(x)
-        with pytest.raises((TypeError, ValueError), match=f"Op '{native.name}': .*'vendor.acme' {says}"):
-            native.call(x)
-
-
-@pytest.mark.parametrize("calls_before", [0, 2])
-def test_a_dtype_or_shape_that_can_be_mended_is(
-    native: Op, x: Tensor, calls_before: int, warnings_in: Callable[[str], list[str]]
-) -> None:
-    count = itertools.count()
-
-    def implementation(input: Tensor, *args: Any, **kwargs: Any) -> Any:
-        if next(count) < calls_before:
-            return ok(input)
-        return input.double() * 2, input.sum(-1, keepdim=True)
-
-    native.add("vendor.acme", implementation)
-    for _ in range(calls_before + 2):
-        out, total = native.call(x)
-        assert (out.dtype, total.shape) == (torch.float32, (2,))
-        torch.testing.assert_close((out, total), (x * 2, x.sum(-1)))
-    assert len(warnings_in("brought to")) == 1
-
-
 def test_an_implementation_may_call_its_own_op(native: Op, x: Tensor) -> None:
     def recursive(input: Tensor, bias: Any, scale: float, **options: Any) -> Any:
         if len(input) > 1:
@@ -392,7 +291,7 @@ def test_an_implementation_may_call_its_own_op(native: Op, x: Tensor) -> None:
 
 
 def test_an_op_that_writes_an_argument_is_noticed_by_graphs_that_saved_it() -> None:
-    name = f"test_native_{next(_numbers)}"
+    name = f"test_native_{next(numbers)}"
     tefl.ops.register(
         OpDecl(name, "test", "(Tensor(a!) total, Tensor part) -> ()", lambda total, part: None, Tensor.add_)
     )
@@ -430,7 +329,7 @@ class NativeKernel(ctypes.Structure):
 
 def test_a_native_kernel_is_called_with_the_stack_and_its_state(x: Tensor) -> None:
     """One that leaves the stack as it is: the argument is the result."""
-    name, states, in_python = f"test_native_{next(_numbers)}", [], []
+    name, states, in_python = f"test_native_{next(numbers)}", [], []
     kernel = NativeKernel(Function(lambda state, op, stack: states.append(state)), 42)
     capsule_of = ctypes.pythonapi.PyCapsule_New
     capsule_of.restype, capsule_of.argtypes = (
