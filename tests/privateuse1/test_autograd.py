@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 
 import pytest
@@ -12,10 +13,12 @@ from torch import nn
 pytestmark = pytest.mark.usefixtures("maca")
 
 
-def train(model: nn.Module, inputs: torch.Tensor, device: str) -> list[torch.Tensor]:
-    """Take two steps of AdamW on the mean of the squared output; return losses and parameters, on the CPU."""
+def train(
+    model: nn.Module, inputs: torch.Tensor, device: str, optimizer_of: Callable[..., torch.optim.Optimizer]
+) -> list[torch.Tensor]:
+    """Take two steps on the mean of the squared output; return losses and parameters, on the CPU."""
     model = copy.deepcopy(model).to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    optimizer = optimizer_of(model.parameters(), lr=1e-2)
     losses = []
     for _ in range(2):
         output = model(inputs.to(device))
@@ -52,10 +55,12 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 def test_two_steps_of_training_are_those_of_the_cpu(name, device):
     torch.manual_seed(0)
     build, shape = MODELS[name]
-    model, inputs = build(), torch.randn(shape)
-    torch.testing.assert_close(
-        train(model, inputs, device), train(model, inputs, "cpu"), rtol=1e-4, atol=1e-5
-    )
+    # No model with a gradient that is 0 but for rounding, a key's bias say: AdamW makes whole steps of those.
+    adamw = name in ("linear", "conv1d", "conv2d")
+    arguments = build(), torch.randn(shape)
+    optimizer_of = torch.optim.AdamW if adamw else functools.partial(torch.optim.SGD, momentum=0.9)
+    on_device, on_cpu = (train(*arguments, where, optimizer_of) for where in (device, "cpu"))
+    torch.testing.assert_close(on_device, on_cpu, rtol=1e-4, atol=1e-5)
 
 
 def test_packed_sequences_run_through_recurrent_layers():
