@@ -7,8 +7,8 @@ import torch
 
 CLAIM = """
 import torch
-from tefl.privateuse1 import PrivateUse1Backend, register_backend
-register_backend(PrivateUse1Backend("maca", "sim", default_autocast_dtype=torch.bfloat16))
+from claimed import claim
+claim()
 """
 
 # ------------------------------------------------------------------------------------------- tools --
@@ -73,8 +73,8 @@ print(mm.count, 0 < mm.device_time_total < 1e7, run.key_averages().table().count
 SPAWNED = """
 import os, sys
 import torch, torch.multiprocessing as mp
-from tefl.privateuse1 import PrivateUse1Backend, register_backend
-register_backend(PrivateUse1Backend("maca", "sim"))
+from claimed import claim
+claim()
 
 def child(rank, queue):
     x = torch.full((3,), float(rank), device=f"maca:{rank}", requires_grad=True)

@@ -7,8 +7,8 @@ import pytest
 PRELUDE = """
 import sys, threading
 import torch
-from tefl.privateuse1 import PrivateUse1Backend, register_backend
-register_backend(PrivateUse1Backend(name="maca", provider="sim", default_autocast_dtype=DTYPE))
+from claimed import claim
+claim(DTYPE)
 m = torch.maca
 """
 BF16, NOT_DECLARED = PRELUDE.replace("DTYPE", "torch.bfloat16"), PRELUDE.replace("DTYPE", "None")

@@ -6,8 +6,8 @@ CLAIM = """
 import os, sys, threading
 import torch
 from tefl import _native
-from tefl.privateuse1 import PrivateUse1Backend, register_backend
-register_backend(PrivateUse1Backend("maca", "sim"))
+from claimed import claim
+claim()
 native = _native.load()
 
 def in_child(work):
