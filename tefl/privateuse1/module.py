@@ -77,7 +77,8 @@ def init() -> None:
     """Start the runtime, which otherwise starts on first use."""
     native = _native.load()
     if native.shares_cuda():
-        torch.cuda.init()  # what waits there for its start, seeds above all, is of this device too
+        # What waits there for its start, seeds above all, is of this device too.
+        torch.cuda.init()  # type: ignore[no-untyped-call]
     native.init()
 
 

@@ -12,10 +12,14 @@ import torch
 
 PROVIDER = os.environ.get("TEST_PROVIDER", "sim")
 ALIAS = {"sim": "cpu", "cuda": "cuda"}[PROVIDER]
-AUTOCAST = {"sim": torch.bfloat16, "cuda": torch.float16}[PROVIDER]
+DEVICES = 2 if PROVIDER == "sim" else torch.cuda.device_count()
+
+#: A device other than the one that is current at first, where there are two; and its number.
+INDEX = min(DEVICES, 2) - 1
+OTHER = f"maca:{INDEX}"
 
 
-def claim(default_autocast_dtype: torch.dtype | None = AUTOCAST) -> None:
+def claim(default_autocast_dtype: torch.dtype | None = torch.bfloat16) -> None:
     """Register `maca`, unless this process has it."""
     from tefl.privateuse1 import PrivateUse1Backend, is_registered, register_backend
 
@@ -25,7 +29,7 @@ def claim(default_autocast_dtype: torch.dtype | None = AUTOCAST) -> None:
 
 
 def alias(device: str | torch.device = "maca") -> torch.device:
-    """Return the alias device of `device`, any other device as it is: maca:1 is cuda:1, or cpu."""
+    """Return the device that computes for `device`: cpu, or CUDA's of that number; another as it is."""
     device = torch.device(device)
     if device.type != "maca":
         return device

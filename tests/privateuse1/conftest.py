@@ -51,14 +51,17 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Claim before any test runs: torch's autograd engine counts devices at the process's first backward.
 
-    A test that another provider than sim cannot run is skipped: one marked `sim_only(reason)`, and one that
-    needs a second device where there is one, which is said by `needs_two_devices` or by naming `maca:1`.
+    A test that another provider than sim cannot run is skipped: one marked `sim_only(reason)` or in a file
+    about the simulator, and one that needs a second device where there is one, which is said by
+    `needs_two_devices` or by naming `maca:1`.
     """
     ours = [item for item in items if HERE in item.path.parents]
     devices = _claim().device_count() if ours else 0
     from claimed import PROVIDER
 
     for item in ours:
+        if item.path.name.startswith("test_sim_"):
+            item.add_marker(pytest.mark.sim_only("about the simulator itself"))
         only = item.get_closest_marker("sim_only")
         if only is not None and PROVIDER != "sim":
             item.add_marker(pytest.mark.skip(reason=f"sim only: {only.args[0]}"))
@@ -72,7 +75,7 @@ def _needs_two_devices(item: pytest.Item) -> bool:
     if item.get_closest_marker("needs_two_devices") is not None:
         return True
     source = inspect.getsource(item.function) if isinstance(item, pytest.Function) else ""
-    return re.search(r"maca:1\b", f"{item.name} {source}") is not None
+    return re.search(r"maca:(1\b|\{)", f"{item.name} {source}") is not None
 
 
 @pytest.fixture(scope="session")
@@ -86,6 +89,7 @@ def _claim() -> ModuleType:
     import torch
 
     claimed.claim()
+    torch.backends.cudnn.allow_tf32 = False  # the CPU's numbers are what convolutions are compared with
     return torch.get_device_module("maca")
 
 
