@@ -46,6 +46,7 @@ def fresh_python(packages: Path) -> Interpreter:
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ["TEST_PROVIDER"] = config.getoption("--provider")  # before claimed.py is first imported
+    os.environ["NVIDIA_TF32_OVERRIDE"] = "0"  # convolutions are compared with the CPU's
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -89,7 +90,6 @@ def _claim() -> ModuleType:
     import torch
 
     claimed.claim()
-    torch.backends.cudnn.allow_tf32 = False  # the CPU's numbers are what convolutions are compared with
     return torch.get_device_module("maca")
 
 
