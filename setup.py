@@ -78,6 +78,18 @@ class Build(BuildExtension):
         return {"nvcc": version.strip().splitlines()[-1]}
 
 
+def provider(name: str) -> Extension:
+    """Return a built-in provider: a plain shared library, no torch, no Python, only the public header."""
+    return Extension(
+        f"tefl.lib.tefl_{name}",
+        sorted(glob.glob(f"csrc/providers/{name}/*.cpp")),
+        include_dirs=[os.path.abspath("csrc/include")],
+        extra_compile_args=[*CXX_FLAGS, "-Wextra", "-Werror"],
+        libraries=["pthread", "dl"],
+        language="c++",
+    )
+
+
 setup(
     ext_modules=[
         CppExtension(
@@ -87,15 +99,8 @@ setup(
             extra_compile_args=CXX_FLAGS,
             libraries=["dl"],
         ),
-        # A provider is a plain shared library: no torch, no Python, only the public header.
-        Extension(
-            "tefl.lib.tefl_sim",
-            sorted(glob.glob("csrc/providers/sim/*.cpp")),
-            include_dirs=[os.path.abspath("csrc/include")],
-            extra_compile_args=[*CXX_FLAGS, "-Wextra", "-Werror"],
-            libraries=["pthread"],
-            language="c++",
-        ),
+        provider("sim"),
+        provider("cuda"),
     ],
     cmdclass={"build_ext": Build.with_options(no_python_abi_suffix=True)},
 )

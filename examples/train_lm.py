@@ -13,6 +13,7 @@ import argparse
 import json
 import math
 import os
+import time
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,10 +44,14 @@ class Corpus:
 
 @dataclass
 class History:
-    """Losses in nats a byte: of each step's batch, and on the held-out text after so many steps."""
+    """Losses in nats a byte: of each step's batch, and on the held-out text after so many steps.
+
+    `seconds` is how long each step took, from its batch on the CPU to its loss on the CPU.
+    """
 
     train: list[float] = field(default_factory=list)
     held_out: dict[int, float] = field(default_factory=dict)
+    seconds: list[float] = field(default_factory=list)
 
 
 def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -131,13 +136,15 @@ def train(model: LanguageModel, corpus: Corpus, options: argparse.Namespace) -> 
     progress = tqdm(range(1, options.steps + 1), desc=f"training on {options.device}", unit="step")
     for step in progress:
         starts = torch.randint(len(corpus.train) - options.context, (options.batch,), generator=draws)
-        loss = model.loss(windows(corpus.train, starts, options.context).to(options.device))
+        batch, start = windows(corpus.train, starts, options.context), time.perf_counter()
+        loss = model.loss(batch.to(options.device))
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
         history.train.append(loss.item())
+        history.seconds.append(time.perf_counter() - start)
         if step % options.eval_every == 0 or step == options.steps:
             held_out = history.held_out[step] = held_out_loss(model, corpus, options.batch)
         progress.set_postfix(loss=f"{history.train[-1]:.3f}", held_out=f"{held_out:.3f}")
@@ -176,6 +183,7 @@ def write_losses(path: Path, history: History, calls: dict[tuple[str, str, str],
         "device": device,
         "train": history.train,
         "held_out": history.held_out,
+        "seconds": history.seconds,
         "implementations": [[*key, count] for key, count in sorted(calls.items())],
     }
     path.write_text(json.dumps(report, indent=1) + "\n")

@@ -14,6 +14,16 @@ import pytest
 ROOT = Path(__file__).parent.parent
 OURS = ("TE_FL_", "TEFL_")
 
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--provider",
+        choices=("sim", "cuda"),
+        default="sim",
+        help="the built-in provider of the device that tests/privateuse1 uses",
+    )
+
+
 RunPython = Callable[..., subprocess.CompletedProcess[str]]
 
 

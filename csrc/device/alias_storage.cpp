@@ -48,6 +48,15 @@ c10::Storage source_of(const c10::Storage& alias) {
       c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(static_cast<c10::StorageImpl*>(target)));
 }
 
+const c10::DataPtr& owner_of_memory(const c10::DataPtr& data) {
+  const c10::DataPtr* owner = &data;
+  while (owner->get_deleter() == &drop_source) {
+    auto* source = static_cast<c10::intrusive_ptr_target*>(owner->get_context());
+    owner = &static_cast<c10::StorageImpl*>(source)->data_ptr();
+  }
+  return *owner;
+}
+
 at::Tensor tensor_over(c10::Storage storage, const at::Tensor& like, c10::DispatchKey key) {
   auto tensor =
       at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key), like.dtype());

@@ -11,6 +11,9 @@ c10::Storage alias_storage(const c10::Storage& source, c10::Device device);
 /// The Storage that alias_storage() was given to make `alias`, or an undefined one if it made it not.
 c10::Storage source_of(const c10::Storage& alias);
 
+/// What frees the memory of `data`: itself, or what the alias that it belongs to was made from.
+const c10::DataPtr& owner_of_memory(const c10::DataPtr& data);
+
 /// A new tensor over `storage` with dispatch key `key` and everything else as `like` has it: dtype, sizes,
 /// strides, offset, conjugate and negative bits, whether it came from a Python number. No gradient.
 at::Tensor tensor_over(c10::Storage storage, const at::Tensor& like, c10::DispatchKey key);

@@ -37,14 +37,16 @@ c10::DeviceIndex device_count() noexcept {
 }
 
 c10::DeviceIndex current_device() noexcept {
-  return shared_guard() ? shared_guard()->getDevice().index() : current;
+  const auto* shared = started_shared_guard();
+  return C10_UNLIKELY(shared != nullptr) ? shared->getDevice().index() : current;
 }
 
 c10::DeviceIndex exchange_device(c10::DeviceIndex index) {
   const c10::DeviceIndex before = current_device();
   if (index < 0 || index == before) return before;
   check_index(index);
-  if (runtime().set_current_device != nullptr) ensure_initialized();  // or the vendor's side would miss it
+  // Or the vendor's side would miss it.
+  if (runtime().set_current_device != nullptr || shared_guard()) ensure_initialized();
   check(tell_provider(index), "set_current_device");
   current = index;
   if (shared_guard()) shared_guard()->setDevice(shared_device(index));
@@ -55,7 +57,7 @@ void set_device_unchecked(c10::DeviceIndex index) noexcept {
   if (index < 0 || index == current_device()) return;
   tell_provider(index);
   current = index;
-  if (shared_guard()) shared_guard()->uncheckedSetDevice(shared_device(index));
+  if (const auto* shared = started_shared_guard()) shared->uncheckedSetDevice(shared_device(index));
 }
 
 c10::DeviceIndex resolve_index(c10::DeviceIndex index) {

@@ -38,7 +38,10 @@ void record_event(void** event, c10::Stream stream, bool timing) {
 
 void block_stream(void* event, c10::Stream stream) {
   if (event == nullptr) return;
-  if (shared_guard()) return shared_guard()->block(event, shared_stream(stream));
+  if (shared_guard()) {
+    ensure_initialized();
+    return shared_guard()->block(event, shared_stream(stream));
+  }
   check(runtime().stream_wait_event(native_stream(stream), native(event)), "stream_wait_event");
 }
 

@@ -9,6 +9,8 @@
 
 #include "device/alias_target.h"
 #include "device/current_device.h"
+#include "device/provider.h"
+#include "device/shared.h"
 
 namespace tefl::device {
 namespace {
@@ -60,6 +62,7 @@ at::Generator default_inner(c10::DeviceIndex index) {
 const at::Generator& default_generator(c10::DeviceIndex index) {
   static auto* generators = new std::array<at::Generator, 128>;  // never destroyed
   static std::mutex mutex;
+  if (shared_guard()) ensure_initialized();
   index = resolve_index(index);
   std::lock_guard<std::mutex> lock(mutex);
   at::Generator& generator = (*generators)[index];
@@ -68,6 +71,7 @@ const at::Generator& default_generator(c10::DeviceIndex index) {
 }
 
 at::Generator new_generator(c10::DeviceIndex index) {
+  if (shared_guard()) ensure_initialized();
   index = resolve_index(index);
   return at::make_generator<DeviceGenerator>(index, new_inner(index));
 }

@@ -6,7 +6,8 @@
 
 namespace tefl::device {
 
-/// Device `index`'s default generator; a negative index means the current device. Starts no runtime.
+/// Device `index`'s default generator; a negative index means the current device. Starts the runtime
+/// only where the generator is a GPU's own.
 const at::Generator& default_generator(c10::DeviceIndex index);
 
 /// A new generator for device `index`, seeded with PyTorch's default seed.

@@ -24,10 +24,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     set_device_unchecked(device.index());
   }
   c10::DeviceIndex deviceCount() const noexcept override { return device_count(); }
-  void synchronizeDevice(const c10::DeviceIndex index) const override {
-    ensure_initialized();
-    check(runtime().device_synchronize(resolve_index(index)), "device_synchronize");
-  }
+  void synchronizeDevice(const c10::DeviceIndex index) const override { synchronize_device(index); }
 
   c10::Stream getStream(c10::Device device) const override {
     return current_stream(resolve_index(device.index()));

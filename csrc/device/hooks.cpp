@@ -44,11 +44,10 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     return device_at(block->device);
   }
   bool isPinnedPtr(const void* data) const override {
-    return shared_guard() ? shared_hooks().isPinnedPtr(data) : is_pinned(data);
+    if (shared_guard()) return is_initialized() && shared_hooks().isPinnedPtr(data);
+    return is_pinned(data);
   }
-  c10::Allocator* getPinnedMemoryAllocator() const override {
-    return shared_guard() ? shared_hooks().getPinnedMemoryAllocator() : &pinned_allocator();
-  }
+  c10::Allocator* getPinnedMemoryAllocator() const override { return &pinned_allocator(); }
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override {
     resize_storage(storage, bytes);
   }

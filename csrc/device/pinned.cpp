@@ -7,6 +7,7 @@
 #include "device/lifetime.h"
 #include "device/pinned_cache.h"
 #include "device/provider.h"
+#include "device/shared.h"
 
 namespace tefl::device {
 namespace {
@@ -46,10 +47,39 @@ class PinnedAllocator final : public at::HostAllocator {
   void reset_peak_stats() override { pinned_cache().reset_peak(); }
 };
 
+// A GPU's pinned memory is PyTorch's own, in one cache under both names.
+class SharedPinnedAllocator final : public at::HostAllocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override { return inner().allocate(bytes); }
+  c10::DeleterFnPtr raw_deleter() const override { return unstarted().raw_deleter(); }
+  void copy_data(void* destination, const void* source, std::size_t bytes) const override {
+    default_copy_data(destination, source, bytes);
+  }
+
+  bool record_event(void* pointer, void* context, c10::Stream stream) override {
+    return inner().record_event(pointer, context, shared_stream(stream));
+  }
+  void empty_cache() override {
+    if (is_initialized()) unstarted().empty_cache();
+  }
+  at::HostStats get_stats() override { return inner().get_stats(); }
+  void reset_accumulated_stats() override { inner().reset_accumulated_stats(); }
+  void reset_peak_stats() override { inner().reset_peak_stats(); }
+
+ private:
+  static at::HostAllocator& unstarted() { return *at::getHostAllocator(alias_target().type); }
+  static at::HostAllocator& inner() {
+    ensure_initialized();
+    return unstarted();
+  }
+};
+
 }  // namespace
 
 at::HostAllocator& pinned_allocator() {
-  static auto* instance = new PinnedAllocator;  // never destroyed: storages keep the pointer
+  // Never destroyed: storages keep the pointer.
+  static auto* instance =
+      shared_guard() ? static_cast<at::HostAllocator*>(new SharedPinnedAllocator) : new PinnedAllocator;
   return *instance;
 }
 

@@ -6,7 +6,8 @@
 namespace tefl::device {
 
 /// Allocates by the provider's host_malloc, or ordinary host memory where the provider has none. What is
-/// freed is kept for the next allocation of its size class, a power of two.
+/// freed is kept for the next allocation of its size class, a power of two. Where the alias is a GPU it is
+/// PyTorch's pinned memory of that GPU.
 at::HostAllocator& pinned_allocator();
 
 /// Makes it PyTorch's allocator of the device's pinned memory (torch.accelerator.empty_host_cache).

@@ -11,6 +11,8 @@
 #include <mutex>
 #include <utility>
 
+#include "device/shared.h"
+
 namespace tefl::device {
 namespace {
 
@@ -222,9 +224,14 @@ void start_runtime() {
   const std::lock_guard<std::mutex> lock(*mutex);
   if (g_state.load() == State::kStarted) return;
   g_state.store(State::kStarting);
-  const tefl_status status = runtime().init();
-  g_state.store(status == TEFL_OK ? State::kStarted : State::kFresh);
-  check(status, "init");
+  try {
+    check(runtime().init(), "init");
+    start_shared_runtime();
+  } catch (...) {
+    g_state.store(State::kFresh);
+    throw;
+  }
+  g_state.store(State::kStarted);
 }
 
 }  // namespace

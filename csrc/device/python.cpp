@@ -13,6 +13,7 @@
 #include "device/lifetime.h"
 #include "device/provider.h"
 #include "device/register.h"
+#include "device/shared.h"
 #include "device/streams.h"
 
 namespace tefl::device {
@@ -83,11 +84,6 @@ py::dict device_properties(c10::DeviceIndex index) {
   return properties;
 }
 
-void synchronize(c10::DeviceIndex index) {
-  ensure_initialized();
-  check(runtime().device_synchronize(resolve_index(index)), "device_synchronize");
-}
-
 uintptr_t raw_stream(c10::DeviceIndex index) {
   return reinterpret_cast<uintptr_t>(native_stream(current_stream(resolve_index(index))));
 }
@@ -129,11 +125,14 @@ void bind_devices(py::module_& m) {
   m.def("is_initialized", &is_initialized);
   m.def("in_bad_fork", &in_bad_fork);
   m.def("device_count", &device_count);
+  m.def(
+      "shares_cuda", [] { return shared_guard() != nullptr; },
+      "Whether streams, memory and random numbers are those of PyTorch's own CUDA devices.");
   m.def("current_device", &current_device);
   m.def("set_device", wrap_pybind_function([](c10::DeviceIndex index) { exchange_device(index); }),
         py::arg("index"));
   m.def("exchange_device", wrap_pybind_function(&exchange_device), py::arg("index"));
-  m.def("synchronize", wrap_pybind_function_no_gil(&synchronize), py::arg("index") = -1);
+  m.def("synchronize", wrap_pybind_function_no_gil(&synchronize_device), py::arg("index") = -1);
   m.def("device_properties", wrap_pybind_function(&device_properties), py::arg("index"));
   m.def("default_generator", wrap_pybind_function(&generator_object), py::arg("index"));
   m.def("raw_stream", wrap_pybind_function(&raw_stream), py::arg("index") = -1,

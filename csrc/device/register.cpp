@@ -65,6 +65,8 @@ void register_own_kernels() {
   if (alias_target().type == c10::kCPU) {  // a GPU has its own kernels for these
     aten.impl("native_dropout", native_dropout);
     register_recurrent_cells(aten);
+  } else {
+    register_attention(aten);
   }
 }
 
@@ -135,7 +137,7 @@ int claim(const tefl_provider* provider, const std::string& name) {
   if (provider->alias == TEFL_ALIAS_CUDA) share_guard(alias_target().type);
   install_guard();
   install_allocator();
-  if (!shared_guard()) install_pinned_allocator();
+  install_pinned_allocator();
   install_hooks();
   install_profiler();
   if (provider->alias == TEFL_ALIAS_CPU) install_host_redirect();

@@ -16,6 +16,13 @@ const c10::impl::DeviceGuardImplInterface* shared_guard() noexcept;
 /// Sets it. Called once, by claim().
 void share_guard(c10::DeviceType type);
 
+/// Starts PyTorch's own side of the GPU, once; nothing where the alias is the host. Needs no Python.
+void start_shared_runtime();
+
+/// The guard of the GPU once the device's runtime has started; null before that, for asking it would start
+/// the GPU's and spoil a later fork.
+const c10::impl::DeviceGuardImplInterface* started_shared_guard() noexcept;
+
 inline c10::Device shared_device(c10::DeviceIndex index) { return alias_target().device(index); }
 
 /// A stream under the other name.

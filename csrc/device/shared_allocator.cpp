@@ -1,16 +1,18 @@
 #include "device/shared_allocator.h"
 
-#include <ATen/Context.h>
-
+#include "device/alias_storage.h"
+#include "device/provider.h"
 #include "device/shared.h"
 
 namespace tefl::device {
 namespace {
 
-// PyTorch's allocator works only once its own runtime has been set up, which is done on first use.
+c10::DeviceAllocator& unstarted() { return *c10::getDeviceAllocator(alias_target().type); }
+
+// PyTorch's allocator works only once its own runtime has been set up.
 c10::DeviceAllocator& inner() {
-  at::globalContext().lazyInitDevice(alias_target().type);
-  return *c10::getDeviceAllocator(alias_target().type);
+  ensure_initialized();
+  return unstarted();
 }
 
 class SharedAllocator final : public c10::DeviceAllocator {
@@ -24,10 +26,10 @@ class SharedAllocator final : public c10::DeviceAllocator {
   void copy_data(void* destination, const void* source, std::size_t bytes) const override {
     inner().copy_data(destination, source, bytes);
   }
-  bool initialized() override { return inner().initialized(); }
+  bool initialized() override { return unstarted().initialized(); }
   void emptyCache(c10::MempoolId_t pool) override { inner().emptyCache(pool); }
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
-    inner().recordStream(data, shared_stream(stream));
+    inner().recordStream(owner_of_memory(data), shared_stream(stream));
   }
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex index) override {
     return inner().getDeviceStats(resolve_index(index));

@@ -59,14 +59,17 @@ std::pair<int, int> priority_range(c10::DeviceIndex index) {
 }  // namespace
 
 c10::Stream current_stream(c10::DeviceIndex index) noexcept {
-  if (shared_guard()) return our_stream(shared_guard()->getStream(shared_device(index)));
+  if (const auto* shared = started_shared_guard()) return our_stream(shared->getStream(shared_device(index)));
   return stream_with_id(index, current_ids[index]);
 }
 
 c10::Stream exchange_stream(c10::Stream stream) {
   TORCH_CHECK(stream.device_type() == kType, "a ", device_name(), " stream is wanted, got one of ",
               stream.device());
-  if (shared_guard()) return our_stream(shared_guard()->exchangeStream(shared_stream(stream)));
+  if (shared_guard()) {
+    ensure_initialized();
+    return our_stream(shared_guard()->exchangeStream(shared_stream(stream)));
+  }
   const auto index = resolve_index(stream.device_index());
   const auto before = current_stream(index);
   current_ids[index] = stream.id();
@@ -75,9 +78,9 @@ c10::Stream exchange_stream(c10::Stream stream) {
 
 c10::Stream new_stream(c10::DeviceIndex index, int priority) {
   ensure_initialized();
-  if (shared_guard()) return our_stream(shared_guard()->getNewStream(shared_device(index), priority));
   const auto [least, greatest] = priority_range(index);
   priority = std::clamp(priority, greatest, least);
+  if (shared_guard()) return our_stream(shared_guard()->getNewStream(shared_device(index), priority));
   Pool& pool = pool_of(index);
   std::lock_guard<std::mutex> lock(pool.mutex);
   auto& streams = pool.streams[priority];
@@ -108,7 +111,10 @@ tefl_stream native_stream(c10::Stream stream) {
 }
 
 bool query_stream(c10::Stream stream) {
-  if (shared_guard()) return shared_guard()->queryStream(shared_stream(stream));
+  if (shared_guard()) {
+    ensure_initialized();
+    return shared_guard()->queryStream(shared_stream(stream));
+  }
   const auto status = runtime().stream_query(native_stream(stream));
   if (status == TEFL_NOT_READY) return false;
   check(status, "stream_query");
@@ -116,8 +122,18 @@ bool query_stream(c10::Stream stream) {
 }
 
 void synchronize_stream(c10::Stream stream) {
-  if (shared_guard()) return shared_guard()->synchronizeStream(shared_stream(stream));
+  if (shared_guard()) {
+    ensure_initialized();
+    return shared_guard()->synchronizeStream(shared_stream(stream));
+  }
   check(runtime().stream_synchronize(native_stream(stream)), "stream_synchronize");
+}
+
+void synchronize_device(c10::DeviceIndex index) {
+  ensure_initialized();
+  index = resolve_index(index);
+  if (shared_guard()) return shared_guard()->synchronizeDevice(index);
+  check(runtime().device_synchronize(index), "device_synchronize");
 }
 
 void wait_for_current_stream(c10::DeviceIndex index) { synchronize_stream(current_stream(index)); }

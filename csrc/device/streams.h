@@ -25,6 +25,9 @@ tefl_stream native_stream(c10::Stream stream);
 bool query_stream(c10::Stream stream);
 void synchronize_stream(c10::Stream stream);
 
+/// Waits until all work on device `index`, the current one if negative, is done. Starts the runtime.
+void synchronize_device(c10::DeviceIndex index);
+
 /// Waits until the work of the calling thread's current stream on device `index` is done.
 void wait_for_current_stream(c10::DeviceIndex index);
 

@@ -17,7 +17,7 @@ from tefl.privateuse1.checks import Defect
 GROUP: Final = "tefl.providers"
 
 _LIBRARY_FOLDER: Final = Path(__file__).parent.parent / "lib"
-_BUILT_IN_AUTOCAST: Final = {"sim": torch.bfloat16}
+_BUILT_IN_AUTOCAST: Final = {"sim": torch.bfloat16, "cuda": torch.float16}  # cuda's is torch.cuda's own
 
 
 class Candidate(NamedTuple):

@@ -24,4 +24,12 @@ def optional_index(device: Device) -> int | None:
 def device_index(device: Device | None) -> int:
     """Return the index that `device` names, else the calling thread's current device."""
     index = None if device is None else optional_index(device)
-    return int(_native.load().current_device()) if index is None else index
+    return current_index() if index is None else index
+
+
+def current_index() -> int:
+    """Return the calling thread's current device."""
+    native = _native.load()
+    if native.shares_cuda():
+        native.init()  # only CUDA knows which it is
+    return int(native.current_device())

@@ -18,7 +18,7 @@ import torch
 from tefl import _native
 from tefl.privateuse1 import memory, random
 from tefl.privateuse1.checks import BackendError
-from tefl.privateuse1.indexing import Device, device_index, optional_index
+from tefl.privateuse1.indexing import Device, current_index, device_index, optional_index
 from tefl.privateuse1.workarounds import autocast_dtype_rule
 
 if TYPE_CHECKING:
@@ -48,6 +48,15 @@ __all__ = [
 Stream = torch.Stream
 Event = torch.Event
 
+#: What a device that shares a GPU with PyTorch's CUDA has besides: it captures work under either name.
+_OF_CUDA = (
+    "CUDAGraph",
+    "graph",
+    "graph_pool_handle",
+    "is_current_stream_capturing",
+    "make_graphed_callables",
+)
+
 
 def device_count() -> int:
     """Return how many devices this process sees. Starts no runtime."""
@@ -66,7 +75,11 @@ def is_initialized() -> bool:
 
 def init() -> None:
     """Start the runtime, which otherwise starts on first use."""
-    _native.load().init()
+    native = _native.load()
+    if native.shares_cuda():
+        # What waits there for its start, seeds above all, is of this device too.
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    native.init()
 
 
 def _is_in_bad_fork() -> bool:
@@ -75,8 +88,11 @@ def _is_in_bad_fork() -> bool:
 
 
 def current_device() -> int:
-    """Return the calling thread's current device."""
-    return int(_native.load().current_device())
+    """Return the calling thread's current device.
+
+    It is CUDA's where the two share a GPU, and then asking it starts the runtime, as for CUDA.
+    """
+    return current_index()
 
 
 def set_device(device: Device) -> None:
@@ -203,6 +219,8 @@ def build(name: str, autocast_dtype: torch.dtype | None) -> ModuleType:
         "_lazy_init": init,
         "__getattr__": _computed_attribute,
     }
+    if _native.load().shares_cuda():
+        contents |= {shared: getattr(torch.cuda, shared) for shared in _OF_CUDA}
     return _module(name, f"The device {name!r}, with the functions that torch.cuda has for CUDA.", contents)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -41,25 +44,52 @@ def fresh_python(packages: Path) -> Interpreter:
     return Interpreter(packages)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    os.environ["TEST_PROVIDER"] = config.getoption("--provider")  # before claimed.py is first imported
+    os.environ["NVIDIA_TF32_OVERRIDE"] = "0"  # convolutions are compared with the CPU's
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Claim before any test runs: torch's autograd engine counts devices at the process's first backward."""
-    if any(HERE in item.path.parents for item in items):
-        _claim()
+    """Claim before any test runs: torch's autograd engine counts devices at the process's first backward.
+
+    A test that another provider than sim cannot run is skipped: one marked `sim_only(reason)` or in a file
+    about the simulator, and one that needs a second device where there is one, which is said by
+    `needs_two_devices` or by naming `maca:1`.
+    """
+    ours = [item for item in items if HERE in item.path.parents]
+    devices = _claim().device_count() if ours else 0
+    from claimed import PROVIDER
+
+    for item in ours:
+        if item.path.name.startswith("test_sim_"):
+            item.add_marker(pytest.mark.sim_only("about the simulator itself"))
+        only = item.get_closest_marker("sim_only")
+        if only is not None and PROVIDER != "sim":
+            item.add_marker(pytest.mark.skip(reason=f"sim only: {only.args[0]}"))
+        elif item.get_closest_marker("cuda_only") is not None and PROVIDER != "cuda":
+            item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU and --provider cuda"))
+        elif devices < 2 and _needs_two_devices(item):
+            item.add_marker(pytest.mark.skip(reason=f"needs two devices, {PROVIDER} has {devices}"))
+
+
+def _needs_two_devices(item: pytest.Item) -> bool:
+    if item.get_closest_marker("needs_two_devices") is not None:
+        return True
+    source = inspect.getsource(item.function) if isinstance(item, pytest.Function) else ""
+    return re.search(r"maca:(1\b|\{)", f"{item.name} {source}") is not None
 
 
 @pytest.fixture(scope="session")
 def maca() -> ModuleType:
-    """The device module of sim, claimed as `maca` with two devices for this process and for good."""
+    """The device module of the run's provider, claimed as `maca` for this process and for good."""
     return _claim()
 
 
 def _claim() -> ModuleType:
+    import claimed
     import torch
 
-    from tefl.privateuse1 import PrivateUse1Backend, is_registered, register_backend
-
-    if not is_registered():
-        register_backend(PrivateUse1Backend("maca", "sim", default_autocast_dtype=torch.bfloat16))
+    claimed.claim()
     return torch.get_device_module("maca")
 
 

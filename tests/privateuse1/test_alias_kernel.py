@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 import torch
+from claimed import ALIAS, OTHER
 
 pytestmark = pytest.mark.usefixtures("maca")
 
@@ -62,10 +63,10 @@ def test_several_outs_are_resized_at_once():
 
 
 def test_resize_keeps_what_fits_and_the_device():
-    x = torch.arange(4.0, device="maca:1")
+    x = torch.arange(4.0, device=OTHER)
     assert x.resize_(6) is x
     assert x[:4].tolist() == [0, 1, 2, 3]
-    assert x.device == torch.device("maca:1")
+    assert x.device == torch.device(OTHER)
     assert x.untyped_storage().device == x.device
 
 
@@ -81,7 +82,7 @@ def test_a_result_in_the_operands_memory_shares_the_operands_storage():
     x = torch.zeros(3, 4, device="maca")
     with torch.library._scoped_library("tefl_test_alias", "DEF") as library:
         library.define("row(Tensor(a) x) -> Tensor(a)")
-        library.impl("row", lambda x: x[1], "CPU")
+        library.impl("row", lambda x: x[1], ALIAS.upper())
         row = torch.ops.tefl_test_alias.row(x)
     row.fill_(2)
     assert row.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
@@ -91,11 +92,11 @@ def test_a_result_in_the_operands_memory_shares_the_operands_storage():
 def test_results_that_share_new_memory_share_one_storage():
     with torch.library._scoped_library("tefl_test_alias", "DEF") as library:
         library.define("pair(Tensor x) -> (Tensor, Tensor)")
-        library.impl("pair", lambda x: (lambda y: (y, y[1:]))(x + 1), "CPU")
-        whole, rest = torch.ops.tefl_test_alias.pair(torch.zeros(3, device="maca:1"))
+        library.impl("pair", lambda x: (lambda y: (y, y[1:]))(x + 1), ALIAS.upper())
+        whole, rest = torch.ops.tefl_test_alias.pair(torch.zeros(3, device=OTHER))
     rest.fill_(7)
     assert whole.tolist() == [1, 7, 7]
-    assert whole.device == rest.device == torch.device("maca:1")
+    assert whole.device == rest.device == torch.device(OTHER)
 
 
 def test_results_land_on_the_operands_device_whichever_is_current(maca):
@@ -186,9 +187,9 @@ def test_a_mismatch_changes_nothing():
 
 
 def test_a_number_on_the_cpu_may_meet_device_tensors():
-    x = torch.ones(2, device="maca:1")
+    x = torch.ones(2, device=OTHER)
     for result in (x + torch.tensor(2.0), torch.tensor(2.0) + x, x.add_(torch.tensor(2.0)) - 0):
-        assert result.device == torch.device("maca:1")
+        assert result.device == torch.device(OTHER)
         assert result.tolist() == [3, 3]
 
 
@@ -240,14 +241,14 @@ def test_conjugated_and_negated_views_compute_as_on_the_cpu():
 
 
 def test_zero_tensors_of_forward_mode_stay_without_memory():
-    zero = torch._efficientzerotensor((2, 3), device="maca:1")
+    zero = torch._efficientzerotensor((2, 3), device=OTHER)
     assert zero._is_zerotensor()
-    assert zero.device == torch.device("maca:1")
-    assert (zero + torch.ones(2, 3, device="maca:1")).tolist() == [[1, 1, 1], [1, 1, 1]]
-    assert torch.ones(2, 3, device="maca:1").copy_(zero).tolist() == [[0, 0, 0], [0, 0, 0]]
+    assert zero.device == torch.device(OTHER)
+    assert (zero + torch.ones(2, 3, device=OTHER)).tolist() == [[1, 1, 1], [1, 1, 1]]
+    assert torch.ones(2, 3, device=OTHER).copy_(zero).tolist() == [[0, 0, 0], [0, 0, 0]]
     assert zero.cpu().tolist() == [[0, 0, 0], [0, 0, 0]]
     with pytest.raises(RuntimeError, match="ZeroTensors are immutable"):
-        zero.copy_(torch.ones(2, 3, device="maca:1"))
+        zero.copy_(torch.ones(2, 3, device=OTHER))
 
 
 def test_a_copy_on_write_clone_is_its_own_after_a_write():
@@ -285,19 +286,19 @@ def test_autocast_of_the_device_casts_by_torchs_lists():
     assert (x @ x).dtype == torch.float32
 
 
-def test_another_librarys_operator_runs_by_its_cpu_kernel():
+def test_another_librarys_operator_runs_by_its_kernel_of_the_alias_device():
     with torch.library._scoped_library("tefl_test_alias", "DEF") as library:
         library.define("twice(Tensor x) -> Tensor")
-        library.impl("twice", lambda x: x * 2, "CPU")
-        result = torch.ops.tefl_test_alias.twice(torch.ones(2, device="maca:1"))
-        assert result.device == torch.device("maca:1")
+        library.impl("twice", lambda x: x * 2, ALIAS.upper())
+        result = torch.ops.tefl_test_alias.twice(torch.ones(2, device=OTHER))
+        assert result.device == torch.device(OTHER)
         assert result.tolist() == [2, 2]
 
 
 def test_an_operator_without_any_kernel_says_where_it_was_looked_for():
     with torch.library._scoped_library("tefl_test_alias", "DEF") as library:
         library.define("nowhere(Tensor x) -> Tensor")
-        with pytest.raises(NotImplementedError, match=r"nowhere has no kernel for maca, nor for cpu"):
+        with pytest.raises(NotImplementedError, match=rf"nowhere has no kernel for maca, nor for {ALIAS}"):
             torch.ops.tefl_test_alias.nowhere(torch.ones(2, device="maca"))
 
 
@@ -311,16 +312,16 @@ def test_sparse_layouts_are_refused_by_name():
 # ------------------------------------------------------------------------------------- alias tensors --
 
 
-def test_as_alias_shows_the_same_memory_on_the_cpu():
+def test_as_alias_shows_the_same_memory_on_the_alias_device():
     from tefl.privateuse1 import as_alias, from_alias
 
-    x = torch.arange(6.0, device="maca:1").reshape(2, 3).t()
+    x = torch.arange(6.0, device=OTHER).reshape(2, 3).t()
     alias = as_alias(x)
-    assert (alias.device.type, alias.stride(), alias.data_ptr()) == ("cpu", x.stride(), x.data_ptr())
+    assert (alias.device.type, alias.stride(), alias.data_ptr()) == (ALIAS, x.stride(), x.data_ptr())
     alias.add_(1)
     assert x.tolist() == [[1, 4], [2, 5], [3, 6]]
     back = from_alias(alias[1:])
-    assert back.device == torch.device("maca:1")
+    assert back.device == torch.device(OTHER)
     back.zero_()
     assert x.tolist() == [[1, 4], [0, 0], [0, 0]]
 
@@ -338,7 +339,8 @@ def test_aliases_are_made_of_the_right_devices_tensors_only():
 
     with pytest.raises(RuntimeError, match=r"as_alias\(\) takes a strided tensor on maca, got .* on cpu"):
         as_alias(torch.ones(2))
-    with pytest.raises(RuntimeError, match="ordinary host memory, not in memory of maca"):
+    wrong = {"cpu": "ordinary host memory, not in memory of maca", "cuda": r"a strided tensor on cuda"}
+    with pytest.raises(RuntimeError, match=wrong[ALIAS]):
         from_alias(torch.ones(2))
     with pytest.raises(
         RuntimeError, match=r"from_alias\(\) was asked for maca:0 and got a tensor in memory of maca:1"

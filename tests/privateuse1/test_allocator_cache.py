@@ -13,6 +13,8 @@ from sim_driver import LIBRARY, Kernels, Sim
 
 MIB = 1 << 20
 
+pytestmark = pytest.mark.sim_only("holds streams by kernels of the simulator; on CUDA the cache is PyTorch's")
+
 
 @pytest.fixture
 def stats(maca):

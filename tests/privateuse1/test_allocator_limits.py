@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from textwrap import dedent
 
+import pytest
+
+pytestmark = pytest.mark.sim_only("a device with a capacity that the test sets")
+
 MIB = 1 << 20
 
 SETUP = """

@@ -8,6 +8,7 @@ import threading
 
 import pytest
 import torch
+from claimed import INDEX, OTHER
 
 MIB = 1 << 20
 
@@ -49,8 +50,8 @@ class Model:
 @pytest.mark.parametrize("seed", range(4))
 def test_current_and_peak_follow_a_model_of_random_allocations(maca, seed):
     settle(maca)
-    maca.reset_peak_memory_stats(1)
-    start = maca.memory_stats(1)
+    maca.reset_peak_memory_stats(INDEX)
+    start = maca.memory_stats(INDEX)
     model, live, choose = Model(), [], random.Random(seed)
     for _ in range(400):
         if live and choose.random() < 0.45:
@@ -59,9 +60,9 @@ def test_current_and_peak_follow_a_model_of_random_allocations(maca, seed):
             del tensor
         else:
             size = choose.choice([0, 1, 511, 512, 3000, 70_000, MIB, MIB + 1, 5 * MIB, 12 * MIB])
-            live.append(torch.empty(size, dtype=torch.uint8, device="maca:1"))
+            live.append(torch.empty(size, dtype=torch.uint8, device=OTHER))
             model.add(live[-1])
-    stats = maca.memory_stats(1)
+    stats = maca.memory_stats(INDEX)
 
     def more(name: str, kind: str = "current") -> int:
         return stats[f"{name}.all.{kind}"] - start[f"{name}.all.current"]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from claimed import OTHER
 from torch import nn
 
 pytestmark = pytest.mark.usefixtures("maca")
@@ -50,7 +51,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("device", ["maca:0", "maca:1"])
+@pytest.mark.parametrize("device", sorted({"maca:0", OTHER}))
 @pytest.mark.parametrize("name", MODELS)
 def test_two_steps_of_training_are_those_of_the_cpu(name, device):
     torch.manual_seed(0)
@@ -93,9 +94,10 @@ def test_attention_and_its_gradients_are_the_cpus(mask):
         wanted = [q, k, v, *([bias] if mask == "trained" else [])]
         return [t.cpu() for t in (out.detach(), *torch.autograd.grad(out.square().sum(), wanted))]
 
-    torch.testing.assert_close(run("maca:1"), run("cpu"))
+    torch.testing.assert_close(run(OTHER), run("cpu"))
 
 
+@pytest.mark.sim_only("the kernel of the CPU; of CUDA's see test_shared_cuda.py")
 def test_attention_takes_the_fused_kernel_unless_its_mask_is_trained():
     q = torch.randn(1, 2, 6, 8, device="maca", requires_grad=True)
     bias = torch.zeros(6, 6, device="maca", requires_grad=True)
@@ -112,10 +114,10 @@ def test_moving_a_module_keeps_parameters_ties_and_optimizer_state():
     model[1].weight = model[0].weight
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     before = model[0].weight
-    model.to("maca:1")
+    model.to(OTHER)
     assert model[0].weight is before is model[1].weight
-    assert before.device == torch.device("maca:1")
-    model(torch.tensor([1], device="maca:1")).sum().backward()
+    assert before.device == torch.device(OTHER)
+    model(torch.tensor([1], device=OTHER)).sum().backward()
     old = before.detach().cpu().clone()
     optimizer.step()
     assert not torch.equal(before.detach().cpu(), old)

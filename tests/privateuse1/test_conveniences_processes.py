@@ -7,8 +7,8 @@ import torch
 
 CLAIM = """
 import torch
-from tefl.privateuse1 import PrivateUse1Backend, register_backend
-register_backend(PrivateUse1Backend("maca", "sim", default_autocast_dtype=torch.bfloat16))
+from claimed import INDEX, OTHER, claim
+claim()
 """
 
 # ------------------------------------------------------------------------------------------- tools --
@@ -56,8 +56,8 @@ def test_the_autograd_profiler_times_ranges_by_the_devices_events(python):
     done = python.run(
         CLAIM
         + """
-x = torch.ones(256, 256, device="maca:1")
-with torch.maca.device(1), torch.autograd.profiler.profile(use_device="maca", use_kineto=False) as run:
+x = torch.ones(256, 256, device=OTHER)
+with torch.maca.device(INDEX), torch.autograd.profiler.profile(use_device="maca", use_kineto=False) as run:
     for _ in range(3):
         x @ x
 (mm,) = [event for event in run.key_averages() if event.key == "aten::mm"]
@@ -73,8 +73,8 @@ print(mm.count, 0 < mm.device_time_total < 1e7, run.key_averages().table().count
 SPAWNED = """
 import os, sys
 import torch, torch.multiprocessing as mp
-from tefl.privateuse1 import PrivateUse1Backend, register_backend
-register_backend(PrivateUse1Backend("maca", "sim"))
+from claimed import INDEX, OTHER, claim
+claim()
 
 def child(rank, queue):
     x = torch.full((3,), float(rank), device=f"maca:{rank}", requires_grad=True)
@@ -151,7 +151,7 @@ ENDINGS = {
 import threading
 def work():
     for _ in range(2000):
-        torch.ones(64, 64, device="maca:1") @ torch.ones(64, 64, device="maca:1")
+        torch.ones(64, 64, device=OTHER) @ torch.ones(64, 64, device=OTHER)
 threading.Thread(target=work).start()""",
     "a loader with pinned batches in flight": """
 from torch.utils.data import DataLoader

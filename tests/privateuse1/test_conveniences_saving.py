@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from claimed import DEVICES, INDEX, OTHER
 
 pytestmark = pytest.mark.usefixtures("maca")
 
@@ -25,24 +26,24 @@ def saved(value: Any, **how: Any) -> io.BytesIO:
 
 
 def on_second() -> torch.Tensor:
-    return torch.tensor(VALUES, device="maca:1")
+    return torch.tensor(VALUES, device=OTHER)
 
 
 # ----------------------------------------------------------------------------------- map_location --
 
 #: What torch.load documents for `map_location`, and where a tensor saved from maca:1 then comes to lie.
 LOCATIONS: dict[str, tuple[Any, str]] = {
-    "none": (None, "maca:1"),
+    "none": (None, OTHER),
     "the CPU by name": ("cpu", "cpu"),
     "a device by name": ("maca:0", "maca:0"),
     "the current device by name": ("maca", "maca:0"),
     "a torch.device": (torch.device("cpu"), "cpu"),
-    "a dict that maps the location": ({"maca:1": "maca:0"}, "maca:0"),
-    "a dict to the CPU": ({"maca:1": "cpu"}, "cpu"),
-    "a dict without the location": ({"cuda:1": "cpu"}, "maca:1"),
+    "a dict that maps the location": ({OTHER: "maca:0"}, "maca:0"),
+    "a dict to the CPU": ({OTHER: "cpu"}, "cpu"),
+    "a dict without the location": ({"cuda:1": "cpu"}, OTHER),
     "a function that keeps the storage": (lambda storage, location: storage, "cpu"),
     "a function that moves the storage": (lambda storage, location: storage.maca(0), "maca:0"),
-    "a function that declines": (lambda storage, location: None, "maca:1"),
+    "a function that declines": (lambda storage, location: None, OTHER),
     "meta": ("meta", "meta"),
 }
 
@@ -58,19 +59,19 @@ def test_a_saved_tensor_is_loaded_where_map_location_says(name, legacy):
 
 
 def test_a_torch_device_of_the_device_is_a_map_location():
-    loaded = torch.load(saved(torch.tensor(VALUES)), map_location=torch.device("maca", 1))
-    assert (loaded.device, loaded.tolist()) == (torch.device("maca:1"), VALUES)
+    loaded = torch.load(saved(torch.tensor(VALUES)), map_location=torch.device(OTHER))
+    assert (loaded.device, loaded.tolist()) == (torch.device(OTHER), VALUES)
 
 
 def test_the_current_device_takes_what_is_loaded_to_the_bare_name(maca):
-    with maca.device(1):
-        assert torch.load(saved(torch.tensor(VALUES)), map_location="maca").device == torch.device("maca:1")
+    with maca.device(INDEX):
+        assert torch.load(saved(torch.tensor(VALUES)), map_location="maca").device == torch.device(OTHER)
 
 
 def test_a_location_that_is_not_there_names_the_remedy_as_cuda_does():
     wanted = (
-        "Attempting to deserialize object on MACA device 7 but torch.maca.device_count() is 2. Please use "
-        "torch.load with map_location to map your storages to an existing device."
+        f"Attempting to deserialize object on MACA device 7 but torch.maca.device_count() is {DEVICES}. "
+        "Please use torch.load with map_location to map your storages to an existing device."
     )
     with pytest.raises(RuntimeError, match=re.escape(wanted)):
         torch.load(saved(on_second()), map_location="maca:7")
@@ -78,8 +79,8 @@ def test_a_location_that_is_not_there_names_the_remedy_as_cuda_does():
 
 def test_a_memory_mapped_file_is_loaded_to_the_device(tmp_path):
     torch.save(torch.tensor(VALUES), tmp_path / "x.pt")
-    loaded = torch.load(tmp_path / "x.pt", mmap=True, map_location="maca:1")
-    assert (loaded.device, loaded.tolist()) == (torch.device("maca:1"), VALUES)
+    loaded = torch.load(tmp_path / "x.pt", mmap=True, map_location=OTHER)
+    assert (loaded.device, loaded.tolist()) == (torch.device(OTHER), VALUES)
 
 
 def test_views_of_one_storage_are_still_that_after_loading():
@@ -96,9 +97,9 @@ def test_a_conjugated_tensor_keeps_its_values():
 
 
 def test_a_training_state_is_saved_on_one_device_and_resumed_on_another():
-    model = torch.nn.Linear(3, 2, device="maca:1")
+    model = torch.nn.Linear(3, 2, device=OTHER)
     optimizer = torch.optim.Adam(model.parameters())
-    model(torch.ones(1, 3, device="maca:1")).sum().backward()
+    model(torch.ones(1, 3, device=OTHER)).sum().backward()
     optimizer.step()
     file = saved({"model": model.state_dict(), "optimizer": optimizer.state_dict()})
     state = torch.load(file, map_location="maca:0", weights_only=True)
@@ -108,7 +109,7 @@ def test_a_training_state_is_saved_on_one_device_and_resumed_on_another():
     resumed.load_state_dict(state["optimizer"])
     assert torch.equal(other.weight.cpu(), model.weight.cpu())
     moments = [resumed.state[other.weight]["exp_avg"], optimizer.state[model.weight]["exp_avg"]]
-    assert [m.device.index for m in moments] == [0, 1]
+    assert [m.device.index for m in moments] == [0, INDEX]
     assert torch.equal(moments[0].cpu(), moments[1].cpu())
 
 
@@ -123,21 +124,21 @@ def test_a_deep_copy_has_memory_of_its_own_on_the_same_device():
 
 
 def test_a_deep_copy_of_a_module_keeps_tied_weights_tied():
-    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)).to("maca:1")
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)).to(OTHER)
     model[1].weight = model[0].weight
     twin = copy.deepcopy(model)
     assert twin[1].weight is twin[0].weight
     assert twin[0].weight is not model[0].weight
     assert isinstance(twin[0].weight, torch.nn.Parameter)
-    assert twin[0].weight.device == torch.device("maca:1")
+    assert twin[0].weight.device == torch.device(OTHER)
 
 
 def test_a_deep_copy_of_a_storage_is_on_the_device():
     twin = copy.deepcopy(on_second().untyped_storage())
-    assert (twin.device, twin.nbytes()) == (torch.device("maca:1"), 16)
+    assert (twin.device, twin.nbytes()) == (torch.device(OTHER), 16)
 
 
-@pytest.mark.parametrize("device", ["maca:0", "maca:1"])
+@pytest.mark.parametrize("device", sorted({"maca:0", OTHER}))
 def test_tensors_and_modules_are_pickled_with_their_device(device):
     x, model = pickle.loads(
         pickle.dumps((torch.tensor(VALUES, device=device), torch.nn.Linear(2, 2, device=device)))
@@ -150,14 +151,15 @@ def test_tensors_and_modules_are_pickled_with_their_device(device):
     "through", [copy.deepcopy, lambda g: pickle.loads(pickle.dumps(g))], ids=["copy", "pickle"]
 )
 def test_a_generator_is_copied_with_its_device_and_place_in_the_sequence(through):
-    generator = torch.Generator("maca:1").manual_seed(5)
-    torch.rand(7, device="maca:1", generator=generator)
+    generator = torch.Generator(OTHER).manual_seed(5)
+    torch.rand(7, device=OTHER, generator=generator)
     twin = through(generator)
-    assert (twin.device, twin.initial_seed()) == (torch.device("maca:1"), 5)
-    drawn = [torch.rand(3, device="maca:1", generator=g).tolist() for g in (generator, twin)]
+    assert (twin.device, twin.initial_seed()) == (torch.device(OTHER), 5)
+    drawn = [torch.rand(3, device=OTHER, generator=g).tolist() for g in (generator, twin)]
     assert drawn[0] == drawn[1]
 
 
+@pytest.mark.sim_only("CUDA's generators have an offset")
 def test_a_generator_over_the_cpus_has_no_offset_to_set():
     generator = torch.Generator("maca")
     assert generator.get_offset() == 0
@@ -195,7 +197,7 @@ def by_protocol(x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("exchange", [by_capsule, by_protocol, lambda x: torch.from_dlpack(x.__dlpack__())])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64])
 def test_dlpack_hands_over_the_same_memory(exchange, dtype):
-    x = torch.tensor([[0, 1, 2], [3, 4, 5]], device="maca:1").to(dtype).t()
+    x = torch.tensor([[0, 1, 2], [3, 4, 5]], device=OTHER).to(dtype).t()
     y = exchange(x)
     assert (y.device, y.dtype, y.shape, y.stride()) == (x.device, dtype, x.shape, x.stride())
     assert y.data_ptr() == x.data_ptr()
@@ -205,12 +207,12 @@ def test_dlpack_hands_over_the_same_memory(exchange, dtype):
 
 @pytest.mark.parametrize("exchange", [by_capsule, by_protocol])
 def test_what_dlpack_handed_over_outlives_the_tensor(exchange, maca):
-    before = maca.memory_allocated(1)
-    y = exchange(torch.arange(1000.0, device="maca:1"))
-    torch.zeros(1000, device="maca:1")
+    before = maca.memory_allocated(INDEX)
+    y = exchange(torch.arange(1000.0, device=OTHER))
+    torch.zeros(1000, device=OTHER)
     assert y.sum().item() == 499500
     del y
-    assert maca.memory_allocated(1) == before
+    assert maca.memory_allocated(INDEX) == before
 
 
 def test_from_dlpack_of_the_tensor_itself_is_still_closed_by_torch():
@@ -235,7 +237,7 @@ def test_dlpack_refuses_tensors_that_require_a_gradient_as_on_the_cpu():
 
 #: torch's words for CUDA (torch/csrc/utils/tensor_numpy.cpp), with the device's name in CUDA's place.
 REFUSED = (
-    "can't convert maca:1 device type tensor to numpy. "
+    f"can't convert {OTHER} device type tensor to numpy. "
     "Use Tensor.cpu() to copy the tensor to host memory first."
 )
 
@@ -261,6 +263,6 @@ def test_numpy_gets_a_copy_by_force_and_numbers_and_arrays_come_in():
     forced = x.numpy(force=True)
     forced[0] = 7
     assert (forced.tolist(), x.tolist()) == ([7, 1, 2, 3], VALUES)
-    assert torch.as_tensor(np.array(VALUES), device="maca:1").device == x.device
+    assert torch.as_tensor(np.array(VALUES), device=OTHER).device == x.device
     assert (np.float64(2) * x).tolist() == (x * np.float64(2)).tolist() == [0, 2, 4, 6]
     assert x[np.array([3, 1])].tolist() == [3, 1]

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from claimed import DEVICES, INDEX, OTHER
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -91,7 +92,7 @@ def test_a_scalers_state_is_saved_and_resumed():
 # ---------------------------------------------------------------------------------- checkpointing --
 
 
-@pytest.mark.parametrize("device", ["maca:0", "maca:1"])
+@pytest.mark.parametrize("device", sorted({"maca:0", OTHER}))
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_recomputation_draws_the_same_numbers_and_leaves_the_generator_as_it_was(device, reentrant):
     masks = []
@@ -147,7 +148,7 @@ def test_a_loader_pins_its_batches_and_they_copy_without_blocking(workers):
     data = TensorDataset(torch.arange(12.0).reshape(6, 2), torch.arange(6))
     batches = list(DataLoader(data, batch_size=2, pin_memory=True, num_workers=workers, **context(workers)))
     assert all(part.is_pinned() for batch in batches for part in batch)
-    rows = [(x.to("maca", non_blocking=True), y.to("maca:1", non_blocking=True)) for x, y in batches]
+    rows = [(x.to("maca", non_blocking=True), y.to(OTHER, non_blocking=True)) for x, y in batches]
     assert [x.tolist() for x, _ in rows] == torch.arange(12.0).reshape(3, 2, 2).tolist()
     assert [y.tolist() for _, y in rows] == [[0, 1], [2, 3], [4, 5]]
 
@@ -168,7 +169,7 @@ def test_a_loader_pins_what_collation_made_of_a_structure():
 
 
 def test_the_default_device_holds_for_factories_modules_and_contexts():
-    torch.set_default_device("maca:1")
+    torch.set_default_device(OTHER)
     try:
         made = [
             torch.ones(2),
@@ -177,7 +178,7 @@ def test_the_default_device_holds_for_factories_modules_and_contexts():
             torch.arange(3),
             torch.nn.Linear(2, 2).weight,
         ]
-        assert {t.device for t in made} == {torch.get_default_device()} == {torch.device("maca:1")}
+        assert {t.device for t in made} == {torch.get_default_device()} == {torch.device(OTHER)}
         with torch.device("cpu"):
             assert torch.ones(2).device.type == "cpu"
         assert torch.ones(2, device="maca:0").device.index == 0
@@ -187,25 +188,25 @@ def test_the_default_device_holds_for_factories_modules_and_contexts():
 
 
 def test_the_bare_name_as_default_follows_the_current_device(maca):
-    with torch.device("maca"), maca.device(1):
-        assert torch.ones(2).device == torch.device("maca:1")
+    with torch.device("maca"), maca.device(INDEX):
+        assert torch.ones(2).device == torch.device(OTHER)
 
 
 def test_a_device_is_a_context_for_a_whole_model():
-    with torch.device("maca:1"):
+    with torch.device(OTHER):
         model = torch.nn.TransformerEncoderLayer(8, 2, batch_first=True)
         result = model(torch.randn(1, 3, 8))
-    assert {p.device for p in model.parameters()} == {result.device} == {torch.device("maca:1")}
+    assert {p.device for p in model.parameters()} == {result.device} == {torch.device(OTHER)}
 
 
 def test_the_device_module_is_found_by_every_form_of_its_device(maca):
-    for device in (None, "maca", "maca:1", torch.device("maca", 1)):
+    for device in (None, "maca", OTHER, torch.device(OTHER)):
         assert torch.get_device_module(device) is maca
 
 
 def test_the_accelerator_is_the_device(maca):
     assert torch.accelerator.current_accelerator() == torch.device("maca")
-    assert torch.accelerator.device_count() == maca.device_count() == 2
+    assert torch.accelerator.device_count() == maca.device_count() == DEVICES
 
 
 # ------------------------------------------------------------------------------------- lazy modules --
@@ -218,14 +219,14 @@ def lazy_model() -> torch.nn.Sequential:
 @pytest.mark.parametrize("moved", ["before", "after"])
 def test_a_lazy_module_takes_its_shapes_from_the_first_input_on_the_device(moved):
     model = lazy_model()
-    x = torch.ones(2, 5, 6, device="maca:1")
+    x = torch.ones(2, 5, 6, device=OTHER)
     if moved == "before":
-        model.to("maca:1")
+        model.to(OTHER)
     else:
         model(x.cpu())
-        model.to("maca:1")
+        model.to(OTHER)
     assert model(x).shape == (2, 4, 3)
-    assert {t.device for t in model.state_dict().values()} == {torch.device("maca:1")}
+    assert {t.device for t in model.state_dict().values()} == {torch.device(OTHER)}
     assert type(model[2]) is torch.nn.Linear
     assert model[2].weight.shape == (3, 6)
 
@@ -263,8 +264,8 @@ MAKERS = {
 @pytest.mark.parametrize("dtype", [*DTYPES, *INTEGERS, torch.bool], ids=str)
 @pytest.mark.parametrize("name", MAKERS)
 def test_uninitialised_memory_is_filled_in_deterministic_mode_as_on_the_cpu(name, dtype):
-    got, wanted = (MAKERS[name](dtype, device) for device in ("maca:1", "cpu"))
-    assert got.device == torch.device("maca:1")
+    got, wanted = (MAKERS[name](dtype, device) for device in (OTHER, "cpu"))
+    assert got.device == torch.device(OTHER)
     bits = [t.cpu().contiguous().view(torch.uint8) for t in (got, wanted)]
     torch.testing.assert_close(*bits, rtol=0, atol=0)
     assert wanted.isnan().all() if dtype in DTYPES[:4] else not wanted.eq(0).any()

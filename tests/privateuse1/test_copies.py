@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 import torch
+from claimed import OTHER
 
 pytestmark = pytest.mark.usefixtures("maca")
 
@@ -131,23 +132,23 @@ def test_a_temporary_may_be_freed_before_its_copy_has_run():
 
 
 def test_storages_move_and_copy_bytes():
-    x = torch.arange(6.0, device="maca:1")
+    x = torch.arange(6.0, device=OTHER)
     host = x.untyped_storage().cpu()
     assert host.device.type == "cpu"
     assert torch.tensor([], dtype=torch.float32).set_(host).tolist() == [0, 1, 2, 3, 4, 5]
     target = torch.zeros(6, device="maca:0")
     target.untyped_storage().copy_(host)
     assert target.tolist() == [0, 1, 2, 3, 4, 5]
-    assert x.untyped_storage().clone().device == torch.device("maca:1")
+    assert x.untyped_storage().clone().device == torch.device(OTHER)
     assert x.untyped_storage()[4] == 0
 
 
 def test_a_storage_grows_and_shrinks_in_place():
-    x = torch.arange(4.0, device="maca:1")
+    x = torch.arange(4.0, device=OTHER)
     storage = x.untyped_storage()
     storage.resize_(64)
     assert storage.nbytes() == 64
-    assert storage.device == torch.device("maca:1")
+    assert storage.device == torch.device(OTHER)
     assert x.tolist() == [0, 1, 2, 3]
     storage.resize_(0)
     assert storage.nbytes() == 0
@@ -156,7 +157,7 @@ def test_a_storage_grows_and_shrinks_in_place():
 
 
 def test_numbers_and_lists_are_read_from_the_device():
-    x = torch.tensor([[1.5, 2.5]], device="maca:1")
+    x = torch.tensor([[1.5, 2.5]], device=OTHER)
     assert (x[0, 1].item(), float(x[0, 0]), x.tolist()) == (2.5, 1.5, [[1.5, 2.5]])
     assert bool(torch.tensor(True, device="maca"))
     with pytest.raises(TypeError, match="maca"):
@@ -167,7 +168,7 @@ def test_deepcopy_and_pickle_keep_the_device():
     import copy
     import io
 
-    x = torch.arange(3.0, device="maca:1")
+    x = torch.arange(3.0, device=OTHER)
     assert copy.deepcopy(x).device == x.device
     file = io.BytesIO()
     torch.save(x, file)

@@ -7,8 +7,8 @@ import pytest
 PRELUDE = """
 import sys, threading
 import torch
-from tefl.privateuse1 import PrivateUse1Backend, register_backend
-register_backend(PrivateUse1Backend(name="maca", provider="sim", default_autocast_dtype=DTYPE))
+from claimed import claim
+claim(DTYPE)
 m = torch.maca
 """
 BF16, NOT_DECLARED = PRELUDE.replace("DTYPE", "torch.bfloat16"), PRELUDE.replace("DTYPE", "None")
@@ -26,6 +26,7 @@ print(sorted(name for name in m.__all__ if not callable(getattr(m, name))))
     assert out.splitlines() == ["True True True torch.maca", "['default_generators']"]
 
 
+@pytest.mark.needs_two_devices
 def test_tensors_modules_and_storages_move_by_the_devices_name(python):
     out = python(
         BF16
@@ -37,6 +38,7 @@ print(x.is_maca, torch.ones(1).is_maca, x.maca(1).device, linear.weight.device, 
     assert out == "True False maca:1 maca:0 True"
 
 
+@pytest.mark.needs_two_devices
 def test_the_current_device_is_the_threads_and_contexts_restore_it(python):
     out = python(
         BF16
@@ -59,6 +61,7 @@ print(seen)
     assert out == "[0, 1, 1, 0, 0, 1, ('thread', 0), 0, 1]"
 
 
+@pytest.mark.needs_two_devices
 def test_a_context_of_a_device_may_be_entered_again_and_decorate(python):
     out = python(
         BF16
@@ -110,6 +113,7 @@ for wrong in ("cpu", torch.device("cuda", 0)):
     ]
 
 
+@pytest.mark.sim_only("the simulator's properties")
 def test_properties_are_told_under_the_names_torch_cuda_uses(python):
     out = python(
         BF16
@@ -123,6 +127,7 @@ print(m.get_device_capability("maca:1"))
     assert out.splitlines() == [f"simulated device 1 | {64 << 20} 0 0 True", "(0, 0)"]
 
 
+@pytest.mark.sim_only("the simulator's settings")
 def test_a_bad_setting_of_the_provider_is_an_error_of_the_first_use(python):
     out = python(
         BF16
@@ -138,6 +143,7 @@ for _ in range(2):
     assert out.splitlines() == ["0 False", told, told]
 
 
+@pytest.mark.needs_two_devices
 def test_streams_and_events_order_work(python):
     out = python(
         BF16
@@ -168,6 +174,7 @@ print(m.current_stream() == stream)
     ]
 
 
+@pytest.mark.needs_two_devices
 def test_each_device_has_a_generator_of_its_own_that_seeds_and_states_reproduce(python):
     out = python(
         BF16
@@ -203,6 +210,7 @@ except IndexError as error: print(error)
     ]
 
 
+@pytest.mark.sim_only("a device with a capacity that the test sets")
 def test_memory_is_counted(python):
     out = python(
         BF16

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from claimed import OTHER
 from torch import Tensor
 
 pytestmark = pytest.mark.usefixtures("maca")
@@ -231,7 +232,7 @@ OVERLAPS: dict[str, Callable[[Tensor], object]] = {
 @pytest.mark.parametrize("name", OVERLAPS)
 def test_what_overlaps_is_refused_in_the_cpus_words(name):
     messages, values = [], []
-    for device in ("cpu", "maca:1"):
+    for device in ("cpu", OTHER):
         x = torch.arange(32.0, device=device)
         with pytest.raises(RuntimeError) as caught:
             OVERLAPS[name](x)
@@ -256,7 +257,7 @@ FULL: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.parametrize("name", FULL)
 def test_what_only_seems_to_overlap_is_computed_as_on_the_cpu(name):
     results = []
-    for device in ("cpu", "maca:1"):
+    for device in ("cpu", OTHER):
         x = torch.arange(32.0, device=device)
         results.append((FULL[name](x).tolist(), x.tolist()))
     assert results[0] == results[1]

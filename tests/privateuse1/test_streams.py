@@ -6,12 +6,13 @@ import threading
 
 import pytest
 import torch
+from claimed import INDEX, OTHER
 
 pytestmark = pytest.mark.usefixtures("maca")
 
 
 def test_every_thread_starts_on_the_default_stream(maca):
-    assert torch.accelerator.current_stream(1).stream_id == 0
+    assert torch.accelerator.current_stream(INDEX).stream_id == 0
     seen = []
     with torch.Stream("maca:0"):
         thread = threading.Thread(target=lambda: seen.append(torch.accelerator.current_stream(0).stream_id))
@@ -26,7 +27,7 @@ def test_a_context_makes_a_stream_current_for_its_device_only():
     stream = torch.Stream("maca:1")
     assert stream.device == torch.device("maca:1")
     with stream:
-        assert torch.accelerator.current_stream(1) == stream
+        assert torch.accelerator.current_stream(INDEX) == stream
         assert torch.accelerator.current_stream(0).stream_id == 0
 
 
@@ -84,9 +85,9 @@ def test_streams_answer_and_wait(maca):
         torch.zeros(1 << 20, device="maca").copy_(torch.ones(1 << 20, device="maca"))
     stream.synchronize()
     assert stream.query()
-    other = torch.Stream("maca:1")
+    other = torch.Stream(OTHER)
     other.wait_stream(stream)
-    maca.synchronize("maca:1")
+    maca.synchronize(OTHER)
     assert other.query()
 
 
@@ -115,7 +116,7 @@ def test_backward_runs_in_the_forwards_stream():
             seen.append(torch.accelerator.current_stream(grad.device))
             return grad
 
-    x, stream = torch.ones(4, device="maca:1", requires_grad=True), torch.Stream("maca:1")
+    x, stream = torch.ones(4, device=OTHER, requires_grad=True), torch.Stream(OTHER)
     with stream:
         y = Record.apply(x).sum()
     y.backward()
