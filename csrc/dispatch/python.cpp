@@ -20,7 +20,6 @@ namespace py = pybind11;
 
 constexpr const char* kNamespace = "tefl";
 constexpr const char* kForm = "tefl.form";
-constexpr const char* kNativeKernel = "tefl.native_kernel";
 constexpr c10::DispatchKey kBackends[] = {c10::DispatchKey::CPU, c10::DispatchKey::CUDA,
                                           c10::DispatchKey::PrivateUse1};
 
@@ -103,7 +102,7 @@ Target target_of(const py::object& given) {
   if (!PyCapsule_CheckExact(given.ptr())) return PyRef::borrow(given.ptr());
   const void* const kernel = PyCapsule_GetPointer(given.ptr(), kNativeKernel);
   if (kernel == nullptr) throw py::error_already_set();
-  return *static_cast<const NativeKernel*>(kernel);
+  return NativeTarget{*static_cast<const NativeKernel*>(kernel), PyRef::borrow(given.ptr())};
 }
 
 void remember(Router& router, const py::object& form, int64_t epoch, const py::object& target,

@@ -42,7 +42,7 @@ void Router::ask(torch::jit::Stack* stack, const Form* form, int64_t token, bool
 
 bool Router::run(torch::jit::Stack* stack, const Line& line) {
   if (const auto* callable = std::get_if<PyRef>(&line.target)) return run(stack, line, *callable);
-  if (const auto* kernel = std::get_if<NativeKernel>(&line.target)) return run(stack, line, *kernel);
+  if (const auto* native = std::get_if<NativeTarget>(&line.target)) return run(stack, line, native->kernel);
   return false;
 }
 

@@ -30,6 +30,7 @@ from .types import (
     OpDecl,
     OpImpl,
     Slower,
+    of_form,
 )
 
 __all__ = [
@@ -58,6 +59,7 @@ __all__ = [
     "get_manager",
     "get_registry",
     "native",
+    "of_form",
     "policy_context",
     "record",
     "reset_global_policy",

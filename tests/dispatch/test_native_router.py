@@ -322,7 +322,7 @@ Function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_voi
 
 
 class NativeKernel(ctypes.Structure):
-    """csrc/dispatch/table.h"""
+    """csrc/dispatch/native_kernel.h"""
 
     _fields_ = [("function", Function), ("state", ctypes.c_void_p)]
 
@@ -342,7 +342,7 @@ def test_a_native_kernel_is_called_with_the_stack_and_its_state(x: Tensor) -> No
         in_python.append(x)
         return x
 
-    implementation.native_kernel = capsule  # type: ignore[attr-defined]
+    implementation.native_kernel = lambda promise, args, kwargs: capsule  # type: ignore[attr-defined]
     tefl.ops.register(OpDecl(name, "test", "(Tensor x) -> Tensor", torch.empty_like, torch.clone))
     impl = tefl.OpImpl(name, "default.flagos", "flagos", implementation)
     tefl.get_registry().register_impl(impl)
