@@ -53,8 +53,9 @@ void install(const std::string& name, c10::DispatchKey key, Target* target) {
 }
 
 // Makes the native router the kernel of the op's backend keys.
-Router* route(const std::string& name, const py::function& serve, const py::function& recover) {
-  auto* const router = new Router(handle(name), serve.ptr(), recover.ptr());
+Router* route(const std::string& name, const py::function& serve, const py::function& recover,
+              const py::function& wrote) {
+  auto* const router = new Router(handle(name), serve.ptr(), recover.ptr(), wrote.ptr());
   for (const c10::DispatchKey key : kBackends) install<RouterKernel>(name, key, router);
   return router;
 }
@@ -147,7 +148,7 @@ void bind(py::module_& parent) {
            "passed the check, and no more. wanted are tensors of the form that results must have, or None.")
       .def("forget", [](Router& router) { router.memory().forget(); }, "Ask about every call again.");
   module.def("route", &route, py::return_value_policy::reference, py::arg("name"), py::arg("serve"),
-             py::arg("recover"));
+             py::arg("recover"), py::arg("wrote"));
   module.def("differentiate", &install_autograd, py::arg("name"), py::arg("backward"));
 }
 

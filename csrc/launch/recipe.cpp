@@ -3,6 +3,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty_ops.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/core/TensorOptions.h>
 
 namespace tefl::launch {
 namespace {
@@ -14,7 +15,7 @@ uint64_t address(const void* pointer) { return reinterpret_cast<uintptr_t>(point
 Recipe::Recipe(c10::Device device, size_t arity, std::vector<Buffer> buffers, std::vector<Step> steps,
                std::vector<size_t> results)
     : device_(device),
-      keys_(device.is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::PrivateUse1),
+      keys_(c10::computeDispatchKey(std::nullopt, at::kStrided, device)),
       arity_(arity),
       buffers_(std::move(buffers)),
       steps_(std::move(steps)),
@@ -26,7 +27,7 @@ void Recipe::run(torch::jit::Stack* stack) const {
   for (const Buffer& buffer : buffers_) buffers.push_back(make(buffer, arguments));
   if (!steps_.empty()) launch(arguments, buffers);
   torch::jit::drop(*stack, arity_);
-  for (const size_t result : results_) stack->push_back(std::move(buffers[result]));
+  for (const size_t result : results_) stack->push_back(buffers[result]);
 }
 
 at::Tensor Recipe::make(const Buffer& buffer, const c10::IValue* arguments) const {

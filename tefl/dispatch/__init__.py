@@ -30,6 +30,7 @@ from .types import (
     OpDecl,
     OpImpl,
     Slower,
+    UndeclaredWrite,
     of_form,
 )
 
@@ -51,6 +52,7 @@ __all__ = [
     "PluginState",
     "SelectionPolicy",
     "Slower",
+    "UndeclaredWrite",
     "active_provider",
     "checkpoint_contexts",
     "declarations",

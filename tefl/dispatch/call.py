@@ -26,8 +26,9 @@ from .lock import LOCK, epoch
 from .policy import SelectionPolicy
 from .schema import Schema, declarations, device_and_dtypes, parse
 from .select import Raised, Verdict, accepts, available, pick, rank
-from .types import Deviation, DispatchError, Facts, NotSupported, OpDecl, OpImpl, Slower
+from .types import Deviation, DispatchError, Facts, NotSupported, OpDecl, OpImpl, Slower, UndeclaredWrite
 from .verify import Verified
+from .writes import undeclared_write
 
 if TYPE_CHECKING:
     from .manager import OpManager
@@ -37,6 +38,14 @@ __all__ = ["OpCall", "must_surface"]
 Key = tuple[Any, ...]
 """(policy token, device or None, dtype, dtype, ...)"""
 
+_SURFACING_TYPES = (
+    MemoryError,
+    torch.OutOfMemoryError,
+    torch.AcceleratorError,
+    SpecError,
+    Deviation,
+    UndeclaredWrite,
+)
 # What torch, CUDA and Triton say when memory is short or when work enqueued earlier has failed.
 _SURFACING = (
     "out of memory",
@@ -53,12 +62,11 @@ _SURFACING = (
 def must_surface(error: Exception) -> bool:
     """Whether an error says nothing about the implementation that happened to meet it.
 
-    Out of memory would strike the next one too, an asynchronous device error belongs to earlier work, and a
-    deviation is what the user has asked to be told. Kernels that are not the selected backend's are not
-    replaced silently by somebody else's.
+    Out of memory would strike the next one too, an asynchronous device error belongs to earlier work, a
+    deviation is what the user has asked to be told, and an argument that was written is no longer what the
+    next one should get. Kernels that are not the selected backend's are not replaced silently.
     """
-    surfacing = (MemoryError, torch.OutOfMemoryError, torch.AcceleratorError, SpecError, Deviation)
-    if isinstance(error, surfacing):
+    if isinstance(error, _SURFACING_TYPES):
         return True
     return isinstance(error, RuntimeError) and any(mark in str(error) for mark in _SURFACING)
 
@@ -162,6 +170,10 @@ class OpCall:
         if self._is_final(entry, error):
             raise error
         return self._run(entry, args, kwargs, {impl_id: error})
+
+    def wrote(self, impl_id: str, argument: str, error: Exception | None) -> None:
+        """Raise about an implementation that the native router has seen write an argument."""
+        raise undeclared_write(self.op_name, impl_id, argument) from error
 
     def _hand_over(
         self, table: _Table, entry: _Entry, form: object, args: tuple[Any, ...], kwargs: Mapping[str, Any],

@@ -20,6 +20,7 @@ __all__ = [
     "OpDecl",
     "OpImpl",
     "Slower",
+    "UndeclaredWrite",
     "of_form",
 ]
 
@@ -195,6 +196,10 @@ class DispatchError(RuntimeError):
 
 class Deviation(RuntimeError):
     """Under TEFL_CHECK=1: an implementation's result is not what the fake function or the reference says."""
+
+
+class UndeclaredWrite(RuntimeError):
+    """An implementation has written an argument that its op leaves alone; none other runs on what is left."""
 
 
 class NotSupported(RuntimeError):

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from tefl import _native
-from tefl.kernels._buffer import Buffer
+from tefl.kernels._buffer import Buffer, dense
 from tefl.kernels.launcher import BinaryKernel, Grid, TritonKernel
 
-__all__ = ["ByRecipe", "Launch", "Recipe", "by_recipe", "launch"]
+__all__ = ["Buffer", "ByRecipe", "Launch", "Recipe", "by_recipe", "dense", "launch"]
 
 P = ParamSpec("P")
 
