@@ -4,7 +4,8 @@
 
 A case has a subject and a baseline. Both are timed in turn, many short rounds of each, so that whatever else
 the machine does meets both; the ratio of a case is the median of its rounds' ratios, its spread their
-quartiles. Host time: nothing waits for a device. Functions that do nothing hand out results that were made
+quartiles. Host time: nothing waits for a device, but where a case says that it is timed to the end of the
+device's work. Functions that do nothing hand out results that were made
 before, one pair a call, since a result that is handed out twice would have a history already.
 """
 
@@ -29,7 +30,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
 import tefl
+from benchmarks.decode_block import HIDDEN, DecodeBlock
 
 ROWS, COLUMNS = 16, 64
 CALLS = 400  # of each function in a round
@@ -50,6 +54,8 @@ class Case:
     goal: float | None = None
     around_subject: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
     around_baseline: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
+    to_the_end: bool = False
+    """Whether the time includes waiting for the device to finish."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +101,7 @@ def median_of_rounds(case: Case, results: Results, rounds: int) -> Figure:
         for which in order:
             function, around = getattr(case, which), getattr(case, f"around_{which}")
             with around():
-                times[which].append(one_round(function, results))
+                times[which].append(one_round(function, results, case.to_the_end))
         ratios.append(times["subject"][-1] / times["baseline"][-1])
     low, middle, high = statistics.quantiles(ratios, n=4)
     return Figure(
@@ -104,20 +110,27 @@ def median_of_rounds(case: Case, results: Results, rounds: int) -> Figure:
     )  # fmt: skip
 
 
-def one_round(function: Callable[[], Any], results: Results) -> float:
+def one_round(function: Callable[[], Any], results: Results, to_the_end: bool) -> float:
     """Seconds a call."""
     results.refill()
     for _ in range(WARM_UP):
         function()
+    wait_for_device()
     gc.disable()
     start = time.perf_counter()
     for _ in range(CALLS):
         function()
+    if to_the_end:
+        wait_for_device()
     elapsed = time.perf_counter() - start
     gc.enable()
+    wait_for_device()
+    return elapsed / CALLS
+
+
+def wait_for_device() -> None:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
-    return elapsed / CALLS
 
 
 # ---------------------------------------------------------------------------- what is compared --
@@ -226,20 +239,49 @@ def dispatch_cases(x: Tensor, weight: Tensor, nothing: Nothing) -> Iterator[Case
 
 
 def kernel_cases(x: Tensor, weight: Tensor) -> Iterator[Case]:
-    """Ratios of calls that compute, with the implementation that the policy chooses on this device."""
-    goals = (0.95, 1.2) if x.is_cuda else (None, None)
-    routed, leaves = torch.ops.tefl.rmsnorm_fwd, (x.clone().requires_grad_(), weight.clone().requires_grad_())
+    """Ratios of calls that compute: on a GPU with each of the implementations, else with what is chosen."""
+    if not x.is_cuda:
+        yield from norm_cases(x, weight, "rmsnorm_fwd", None, None)
+        return
+    block = DecodeBlock()
+    for name, prefer in {"Triton": "flagos", "CUDA C++": "vendor"}.items():
+        tefl.set_global_policy(tefl.SelectionPolicy(prefer=prefer))
+        yield from norm_cases(x, weight, f"rmsnorm_fwd, {name}", 0.95, 1.2)
+        yield block_case(block, f"decode block, {name}", 1.05)
 
-    def theirs(x: Tensor, weight: Tensor) -> Tensor:
-        return functional.rms_norm(x, (COLUMNS,), weight, 1e-5)
 
-    yield Case("rmsnorm_fwd / F.rms_norm", lambda: routed(x, weight), lambda: theirs(x, weight), goals[0])
+def norm_cases(
+    x: Tensor, weight: Tensor, name: str, goal: float | None, goal_with_grad: float | None
+) -> Iterator[Case]:
+    """The op beside torch's own: alone, with a graph recorded, with the backward run."""
+    leaves, grad = (x.clone().requires_grad_(), weight.clone().requires_grad_()), torch.ones_like(x)
+    ours, theirs = (lambda x, weight: torch.ops.tefl.rmsnorm_fwd(x, weight)[0]), torch_norm
+
+    def gradients(op: Callable[..., Any]) -> Callable[[], Any]:
+        return lambda: torch.autograd.grad(op(*leaves), leaves, grad)
+
+    yield Case(f"{name} / F.rms_norm", lambda: ours(x, weight), lambda: theirs(x, weight), goal)
     yield Case(
-        "rmsnorm_fwd with grad / F.rms_norm with grad",
-        lambda: routed(*leaves),
+        f"{name}, with grad / F.rms_norm with grad",
+        lambda: ours(*leaves),
         lambda: theirs(*leaves),
-        goals[1],
+        goal_with_grad,
     )
+    yield Case(f"{name} and backward / F.rms_norm and backward", gradients(ours), gradients(theirs))
+
+
+def block_case(block: DecodeBlock, name: str, goal: float) -> Case:
+    """One token through a transformer block, with our norm and with torch's."""
+    x = torch.randn(1, HIDDEN, device="cuda", dtype=torch.bfloat16)
+    ours = lambda x, weight: torch.ops.tefl.rmsnorm_fwd(x, weight)[0]  # noqa: E731
+    return Case(
+        f"{name} / with F.rms_norm, to the end", lambda: block(x, ours), lambda: block(x, torch_norm), goal,
+        to_the_end=True,
+    )  # fmt: skip
+
+
+def torch_norm(x: Tensor, weight: Tensor) -> Tensor:
+    return functional.rms_norm(x, weight.shape, weight, 1e-5)
 
 
 def a_context() -> contextlib.AbstractContextManager[Any]:

@@ -16,6 +16,12 @@ int64_t bits(double value) {
   return result;
 }
 
+// What machine code that reads 16 bytes at a time must know of a tensor.
+bool is_aligned(const c10::TensorImpl& impl) {
+  const auto start = reinterpret_cast<uintptr_t>(impl.unsafe_storage().data());
+  return (start + impl.storage_offset() * impl.itemsize()) % 16 == 0;
+}
+
 int64_t packed(c10::Device device) {
   return static_cast<int64_t>(device.type()) | static_cast<int64_t>(static_cast<uint8_t>(device.index()))
                                                    << 8;
@@ -81,10 +87,12 @@ bool Form::add(const at::Tensor& tensor) {
     return true;
   }
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
-  if (tensor.layout() != at::kStrided || impl.has_symbolic_sizes_strides()) return false;
+  if (tensor.layout() != at::kStrided || impl.has_symbolic_sizes_strides() || !impl.has_storage())
+    return false;
   const auto sizes = impl.sizes(), strides = impl.strides();
   push(word(kTensor, static_cast<int64_t>(tensor.scalar_type()) | packed(tensor.device()) << 8 |
-                         static_cast<int64_t>(sizes.size()) << 24));
+                         static_cast<int64_t>(sizes.size()) << 24 |
+                         static_cast<int64_t>(is_aligned(impl)) << 40));
   words_.append(sizes.begin(), sizes.end());
   words_.append(strides.begin(), strides.end());
   return true;

@@ -9,8 +9,9 @@
 
 namespace tefl::dispatch {
 
-// The policy token, then for each argument its kind and, of a tensor, dtype, device, sizes and strides, of
-// anything else the value. Two calls of one op are alike if and only if their forms are equal.
+// The policy token, then for each argument its kind and, of a tensor, dtype, device, sizes, strides and
+// whether its address is a multiple of 16 bytes, of anything else the value. Two calls of one op are alike if
+// and only if their forms are equal.
 class Form {
  public:
   // Describes the arguments of a call. False where there is one that cannot be described: an object of

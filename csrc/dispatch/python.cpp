@@ -20,7 +20,6 @@ namespace py = pybind11;
 
 constexpr const char* kNamespace = "tefl";
 constexpr const char* kForm = "tefl.form";
-constexpr const char* kNativeKernel = "tefl.native_kernel";
 constexpr c10::DispatchKey kBackends[] = {c10::DispatchKey::CPU, c10::DispatchKey::CUDA,
                                           c10::DispatchKey::PrivateUse1};
 
@@ -54,8 +53,9 @@ void install(const std::string& name, c10::DispatchKey key, Target* target) {
 }
 
 // Makes the native router the kernel of the op's backend keys.
-Router* route(const std::string& name, const py::function& serve, const py::function& recover) {
-  auto* const router = new Router(handle(name), serve.ptr(), recover.ptr());
+Router* route(const std::string& name, const py::function& serve, const py::function& recover,
+              const py::function& wrote) {
+  auto* const router = new Router(handle(name), serve.ptr(), recover.ptr(), wrote.ptr());
   for (const c10::DispatchKey key : kBackends) install<RouterKernel>(name, key, router);
   return router;
 }
@@ -103,7 +103,7 @@ Target target_of(const py::object& given) {
   if (!PyCapsule_CheckExact(given.ptr())) return PyRef::borrow(given.ptr());
   const void* const kernel = PyCapsule_GetPointer(given.ptr(), kNativeKernel);
   if (kernel == nullptr) throw py::error_already_set();
-  return *static_cast<const NativeKernel*>(kernel);
+  return NativeTarget{*static_cast<const NativeKernel*>(kernel), PyRef::borrow(given.ptr())};
 }
 
 void remember(Router& router, const py::object& form, int64_t epoch, const py::object& target,
@@ -148,7 +148,7 @@ void bind(py::module_& parent) {
            "passed the check, and no more. wanted are tensors of the form that results must have, or None.")
       .def("forget", [](Router& router) { router.memory().forget(); }, "Ask about every call again.");
   module.def("route", &route, py::return_value_policy::reference, py::arg("name"), py::arg("serve"),
-             py::arg("recover"));
+             py::arg("recover"), py::arg("wrote"));
   module.def("differentiate", &install_autograd, py::arg("name"), py::arg("backward"));
 }
 

@@ -1,5 +1,6 @@
 #include "dispatch/router.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/Exceptions.h>
 
 #include <sstream>
@@ -9,9 +10,37 @@
 #include "dispatch/state.h"
 
 namespace tefl::dispatch {
+namespace {
 
-Router::Router(const c10::OperatorHandle& op, PyObject* serve, PyObject* recover)
-    : op_(op), convention_(op.schema()), serve_(PyRef::borrow(serve)), recover_(PyRef::borrow(recover)) {}
+// The exception that is set, which no longer is then; null where none is.
+PyRef raised() {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  if (type == nullptr) return {};
+  PyErr_NormalizeException(&type, &value, &traceback);
+  if (traceback != nullptr) PyException_SetTraceback(value, traceback);
+  Py_XDECREF(type);
+  Py_XDECREF(traceback);
+  return PyRef::steal(value);
+}
+
+// A view that PyTorch knows as one would take part in the history of what it is a view of.
+void forget_that_it_is_a_view(c10::IValue& result) {
+  if (result.isTensor() && result.toTensor().defined() && result.toTensor().is_view()) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    result = result.toTensor().detach();
+  }
+}
+
+}  // namespace
+
+Router::Router(const c10::OperatorHandle& op, PyObject* serve, PyObject* recover, PyObject* wrote)
+    : op_(op),
+      convention_(op.schema()),
+      read_only_(op.schema()),
+      serve_(PyRef::borrow(serve)),
+      recover_(PyRef::borrow(recover)),
+      wrote_(PyRef::borrow(wrote)) {}
 
 void Router::call(torch::jit::Stack* stack) {
   const int64_t token = current_token();
@@ -29,6 +58,7 @@ void Router::call(torch::jit::Stack* stack) {
 
 void Router::ask(torch::jit::Stack* stack, const Form* form, int64_t token, bool is_checked) {
   const Gil gil;
+  const CountWrites counting;
   PythonArguments arguments;
   convention_.read(*stack, arguments);
   const PyRef number = PyRef::steal(PyLong_FromLongLong(token));
@@ -42,7 +72,7 @@ void Router::ask(torch::jit::Stack* stack, const Form* form, int64_t token, bool
 
 bool Router::run(torch::jit::Stack* stack, const Line& line) {
   if (const auto* callable = std::get_if<PyRef>(&line.target)) return run(stack, line, *callable);
-  if (const auto* kernel = std::get_if<NativeKernel>(&line.target)) return run(stack, line, *kernel);
+  if (const auto* native = std::get_if<NativeTarget>(&line.target)) return run(stack, line, native->kernel);
   return false;
 }
 
@@ -51,7 +81,7 @@ bool Router::run(torch::jit::Stack* stack, const Line& line, const PyRef& callab
   PythonArguments arguments;
   convention_.read(*stack, arguments);
   if (!accepts(line, arguments)) return false;
-  const PyRef returned = convention_.call(callable.get(), arguments);
+  const PyRef returned = called(*stack, line, callable, arguments);
   if (!returned) {
     recover(stack, line, arguments);
     return true;
@@ -95,6 +125,24 @@ bool Router::run(torch::jit::Stack* stack, const Line& line, const NativeKernel&
   return true;
 }
 
+// Null where the callable raises. One that promises are asked of is not trusted to leave its arguments alone.
+PyRef Router::called(const torch::jit::Stack& stack, const Line& line, const PyRef& callable,
+                     const PythonArguments& arguments) const {
+  if (line.promises.empty()) return convention_.call(callable.get(), arguments);
+  const CountWrites counting;
+  const Versions before = read_only_.versions(stack);
+  PyRef returned = convention_.call(callable.get(), arguments);
+  if (const auto argument = read_only_.written(stack, before)) refuse_write(line, *argument);
+  return returned;
+}
+
+void Router::refuse_write(const Line& line, const std::string& argument) const {
+  const PyRef error = raised();
+  const PyRef name = PyRef::steal(PyUnicode_FromStringAndSize(argument.data(), argument.size()));
+  python_call(wrote_, {line.impl_id.get(), name.get(), error ? error.get() : Py_None});
+  TORCH_INTERNAL_ASSERT(false, "what tells of a write must raise");
+}
+
 bool Router::accepts(const Line& line, const PythonArguments& arguments) const {
   if (!line.supports) return true;
   const PyRef answer = convention_.call(line.supports.get(), arguments);
@@ -125,13 +173,8 @@ bool Router::keeps_promises(const torch::jit::Stack& stack, const Line& line, co
 
 void Router::recover(torch::jit::Stack* stack, const Line& line, const PythonArguments& arguments) {
   if (!PyErr_ExceptionMatches(PyExc_Exception)) throw_python_error();
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
-  PyErr_NormalizeException(&type, &value, &traceback);
-  if (traceback != nullptr) PyException_SetTraceback(value, traceback);
-  Py_XDECREF(type);
-  Py_XDECREF(traceback);
-  const PyRef error = PyRef::steal(value);
+  const CountWrites counting;
+  const PyRef error = raised();
   const PyRef number = PyRef::steal(PyLong_FromLongLong(line.form.token()));
   const PyRef args = convention_.args(arguments), kwargs = convention_.kwargs(arguments);
   finish(
@@ -152,7 +195,10 @@ void Router::finish(torch::jit::Stack* stack, PyObject* returned) const {
 
 void Router::replace(torch::jit::Stack* stack, Results&& results) const {
   torch::jit::drop(*stack, convention_.arity());
-  for (c10::IValue& result : results) stack->push_back(std::move(result));
+  for (c10::IValue& result : results) {
+    forget_that_it_is_a_view(result);
+    stack->push_back(std::move(result));
+  }
 }
 
 PyRef Router::python_call(const PyRef& function, std::initializer_list<PyObject*> arguments) const {

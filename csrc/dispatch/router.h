@@ -7,6 +7,7 @@
 
 #include "dispatch/table.h"
 #include "dispatch/values.h"
+#include "dispatch/writes.h"
 
 namespace tefl::dispatch {
 
@@ -15,8 +16,9 @@ class Router {
   // `serve(token, args, kwargs, form, checked)` is asked where no line says what to run: it runs the op, and
   // may hand the form back to `remember`; `checked` says that calls of that form have passed the check.
   // `recover(token, args, kwargs, impl_id, error)` is asked where an implementation has raised: it runs
-  // another one, or raises. The GIL must be held.
-  Router(const c10::OperatorHandle& op, PyObject* serve, PyObject* recover);
+  // another one, or raises. `wrote(impl_id, argument, error)` raises about one that has written an argument
+  // which the op leaves alone, and may have raised as well. The GIL must be held.
+  Router(const c10::OperatorHandle& op, PyObject* serve, PyObject* recover, PyObject* wrote);
 
   void call(torch::jit::Stack* stack);
 
@@ -29,6 +31,9 @@ class Router {
   bool run(torch::jit::Stack* stack, const Line& line, const NativeKernel& kernel);
   bool run(torch::jit::Stack* stack, const Line& line, const PyRef& callable);
   bool accepts(const Line& line, const PythonArguments& arguments) const;
+  PyRef called(const torch::jit::Stack& stack, const Line& line, const PyRef& callable,
+               const PythonArguments& arguments) const;
+  [[noreturn]] void refuse_write(const Line& line, const std::string& argument) const;
   bool keeps_promises(const torch::jit::Stack& stack, const Line& line, const Results& results) const;
   void recover(torch::jit::Stack* stack, const Line& line, const PythonArguments& arguments);
   // Puts what Python has returned in the place of the arguments.
@@ -38,7 +43,8 @@ class Router {
 
   const c10::OperatorHandle op_;
   const Convention convention_;
-  const PyRef serve_, recover_;
+  const ReadOnly read_only_;
+  const PyRef serve_, recover_, wrote_;
   Memory memory_;
 };
 

@@ -2,8 +2,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/core/stack.h>
 
 #include <array>
 #include <atomic>
@@ -14,16 +12,15 @@
 #include <vector>
 
 #include "dispatch/form.h"
+#include "dispatch/native_kernel.h"
 #include "dispatch/python_ref.h"
 
 namespace tefl::dispatch {
 
-// An implementation in native code: called without the GIL, it replaces the arguments on the stack by the
-// results, or throws and leaves the arguments as they are. `state` is passed on as it is and lives as long as
-// the process.
-struct NativeKernel {
-  void (*function)(void* state, const c10::OperatorHandle& op, torch::jit::Stack* stack);
-  void* state;
+// A native kernel, and the capsule that it and its state live in.
+struct NativeTarget {
+  NativeKernel kernel;
+  PyRef owner;
 };
 
 // The form that a result must have: the fake function's promise.
@@ -37,7 +34,7 @@ struct Promise {
 
 // What serves a call: a Python callable, called under the GIL, or a native kernel, or whatever Python decides
 // each time.
-using Target = std::variant<std::monostate, PyRef, NativeKernel>;
+using Target = std::variant<std::monostate, PyRef, NativeTarget>;
 
 // What is known of all calls of one form: that the declaration's check has passed, and what serves them.
 struct Line {
@@ -65,7 +62,7 @@ class Table {
   std::shared_ptr<const Table> with(std::shared_ptr<const Line> line) const;
 
  private:
-  static constexpr size_t kCapacity = 64;
+  static constexpr size_t kCapacity = 512;
   static constexpr size_t kSlots = 2 * kCapacity;
 
   void place(std::shared_ptr<const Line> line);

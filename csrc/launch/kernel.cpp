@@ -15,12 +15,12 @@ std::string shape(const Size3& size) {
   return text.str();
 }
 
-void* current_stream(c10::Device device) {
-  const c10::impl::VirtualGuardImpl guard(device.type());
-  return guard.getStreamNativeHandle(guard.getStream(device));
-}
-
 }  // namespace
+
+void* current_stream(c10::Device native) {
+  const c10::impl::VirtualGuardImpl guard(native.type());
+  return guard.getStreamNativeHandle(guard.getStream(native));
+}
 
 Function Binary::function(const Launcher& launcher, c10::Device device, const std::string& name) {
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -54,17 +54,22 @@ Function Kernel::ready(const Launcher& launcher, c10::Device native, uint32_t sh
 }
 
 void Kernel::launch(c10::Device device, const Config& config, const Arguments& arguments) {
-  if (config.grid.x == 0 || config.grid.y == 0 || config.grid.z == 0) return;
   const Launcher& launcher = launcher_for(device);
   const c10::Device native = launcher.native(device);
+  const c10::DeviceGuard guard(native);
+  const auto pointers = arguments.pointers();
+  enqueue(launcher, native, current_stream(native), config, pointers.data(), arguments.size());
+}
+
+void Kernel::enqueue(const Launcher& launcher, c10::Device native, void* stream, const Config& config,
+                     void* const* parameters, uint32_t parameter_count) {
+  if (config.grid.x == 0 || config.grid.y == 0 || config.grid.z == 0) return;
   try {
-    const c10::DeviceGuard guard(native);
     const Function function = ready(launcher, native, config.shared_bytes);
-    const auto pointers = arguments.pointers();
-    launcher.launch(native, function, config, current_stream(native), pointers.data(), arguments.size());
+    launcher.launch(native, function, config, stream, parameters, parameter_count);
   } catch (c10::Error& error) {
     std::ostringstream context;
-    context << "while launching kernel '" << name_ << "' on " << device << ": grid " << shape(config.grid)
+    context << "while launching kernel '" << name_ << "' on " << native << ": grid " << shape(config.grid)
             << ", block " << shape(config.block) << ", " << config.shared_bytes << " bytes of shared memory";
     error.add_context(context.str());
     throw;

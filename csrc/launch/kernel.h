@@ -32,6 +32,9 @@ class Binary {
   std::map<std::pair<c10::DeviceType, c10::DeviceIndex>, Module> modules_;
 };
 
+/// The handle of the current stream of `native`, a device that is native to its launcher.
+void* current_stream(c10::Device native);
+
 /// One function of a binary, and the types of its parameters.
 class Kernel {
  public:
@@ -44,6 +47,10 @@ class Kernel {
   /// Enqueues the kernel on `device`'s current stream. A grid with no blocks launches nothing. Errors name
   /// the kernel, the device and the shape of the launch.
   void launch(c10::Device device, const Config& config, const Arguments& arguments);
+
+  /// The same on `stream` of `native`, which is current and native to `launcher`.
+  void enqueue(const Launcher& launcher, c10::Device native, void* stream, const Config& config,
+               void* const* parameters, uint32_t parameter_count);
 
  private:
   static constexpr size_t kDevices = 128;  // of each of the two native device types

@@ -3,10 +3,12 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <cstring>
 #include <limits>
 #include <optional>
 
 #include "launch/kernel.h"
+#include "launch/recipe_python.h"
 
 namespace tefl::launch {
 namespace {
@@ -16,6 +18,31 @@ namespace py = pybind11;
 [[noreturn]] void refuse(const Kernel& kernel, Py_ssize_t position, const char* wanted, PyObject* got) {
   throw py::type_error("kernel '" + kernel.name() + "': argument " + std::to_string(position) + " must be " +
                        wanted + ", got " + Py_TYPE(got)->tp_name);
+}
+
+int64_t integer(const Kernel& kernel, Py_ssize_t position, PyObject* value) {
+  if (!PyLong_Check(value)) refuse(kernel, position, "an int", value);
+  const int64_t result = PyLong_AsLongLong(value);
+  if (result == -1 && PyErr_Occurred()) throw py::error_already_set();
+  return result;
+}
+
+int32_t integer32(const Kernel& kernel, Py_ssize_t position, PyObject* value) {
+  const int64_t wide = integer(kernel, position, value);
+  if (wide < std::numeric_limits<int32_t>::min() || wide > std::numeric_limits<int32_t>::max()) {
+    throw py::value_error("kernel '" + kernel.name() + "': argument " + std::to_string(position) + " is " +
+                          std::to_string(wide) + ", which does not fit the kernel's int32");
+  }
+  return static_cast<int32_t>(wide);
+}
+
+double real(const Kernel& kernel, Py_ssize_t position, PyObject* value) {
+  const double result = PyFloat_AsDouble(value);
+  if (result == -1.0 && PyErr_Occurred()) {
+    PyErr_Clear();
+    refuse(kernel, position, "a number", value);
+  }
+  return result;
 }
 
 // Turns Python values into parameters, following the kernel's signature, and finds the device they are on.
@@ -31,11 +58,16 @@ class Reader {
         arguments.add<void*>(nullptr);
         continue;
       }
-      if (next >= PyTuple_GET_SIZE(values.ptr())) wrong_count(values);
-      position_ = next;
-      add(arguments, type, PyTuple_GET_ITEM(values.ptr(), next++));
+      if (next >= PyTuple_GET_SIZE(values.ptr())) refuse_count(kernel_, values.size());
+      PyObject* const value = PyTuple_GET_ITEM(values.ptr(), next);
+      if (type == 'p' && THPVariable_Check(value)) {
+        arguments.add(address(THPVariable_Unpack(value), next));
+      } else {
+        arguments.add(value_bits(kernel_, type, next, value));
+      }
+      ++next;
     }
-    if (next != PyTuple_GET_SIZE(values.ptr())) wrong_count(values);
+    if (next != PyTuple_GET_SIZE(values.ptr())) refuse_count(kernel_, values.size());
     return arguments;
   }
 
@@ -47,81 +79,19 @@ class Reader {
   }
 
  private:
-  void add(Arguments& arguments, char type, PyObject* value) {
-    switch (type) {
-      case 'p':
-        return arguments.add(pointer(value));
-      case 'i':
-        return arguments.add(integer32(value));
-      case 'l':
-        return arguments.add(integer(value));
-      case 'f':
-        return arguments.add(static_cast<float>(real(value)));
-      default:
-        return arguments.add(real(value));
-    }
-  }
-
-  void* pointer(PyObject* value) {
-    if (value == Py_None) return nullptr;
-    if (!THPVariable_Check(value)) refuse(kernel_, position_, "a tensor or None", value);
-    const at::Tensor& tensor = THPVariable_Unpack(value);
+  void* address(const at::Tensor& tensor, Py_ssize_t position) {
     if (!device_) device_ = tensor.device();
     if (*device_ != tensor.device()) {
-      throw py::value_error("kernel '" + kernel_.name() + "': argument " + std::to_string(position_) +
+      throw py::value_error("kernel '" + kernel_.name() + "': argument " + std::to_string(position) +
                             " is on " + tensor.device().str() + ", another one on " + device_->str() +
                             "; wanted all tensors on one device");
     }
     return tensor.data_ptr();
   }
 
-  int64_t integer(PyObject* value) const {
-    if (!PyLong_Check(value)) refuse(kernel_, position_, "an int", value);
-    const int64_t result = PyLong_AsLongLong(value);
-    if (result == -1 && PyErr_Occurred()) throw py::error_already_set();
-    return result;
-  }
-
-  int32_t integer32(PyObject* value) const {
-    const int64_t wide = integer(value);
-    if (wide < std::numeric_limits<int32_t>::min() || wide > std::numeric_limits<int32_t>::max()) {
-      throw py::value_error("kernel '" + kernel_.name() + "': argument " + std::to_string(position_) +
-                            " is " + std::to_string(wide) + ", which does not fit the kernel's int32");
-    }
-    return static_cast<int32_t>(wide);
-  }
-
-  double real(PyObject* value) const {
-    const double result = PyFloat_AsDouble(value);
-    if (result == -1.0 && PyErr_Occurred()) {
-      PyErr_Clear();
-      refuse(kernel_, position_, "a number", value);
-    }
-    return result;
-  }
-
-  [[noreturn]] void wrong_count(const py::args& values) const {
-    size_t wanted = 0;
-    for (const char type : kernel_.signature()) wanted += type != '0';
-    throw py::type_error("kernel '" + kernel_.name() + "' takes " + std::to_string(wanted) +
-                         " arguments (signature '" + kernel_.signature() + "'), got " +
-                         std::to_string(values.size()));
-  }
-
   const Kernel& kernel_;
-  Py_ssize_t position_ = 0;
   std::optional<c10::Device> device_;
 };
-
-Size3 size3(const py::tuple& value) {
-  Size3 size;
-  uint32_t* const parts[] = {&size.x, &size.y, &size.z};
-  if (value.size() > 3)
-    throw py::value_error("a grid or block has at most three dimensions, got " +
-                          std::to_string(value.size()));
-  for (size_t i = 0; i < value.size(); ++i) *parts[i] = value[i].cast<uint32_t>();
-  return size;
-}
 
 void launch(Kernel& kernel, const py::tuple& grid, const py::tuple& block, uint32_t shared_bytes,
             const py::args& values) {
@@ -136,14 +106,54 @@ void launch(Kernel& kernel, const py::tuple& grid, const py::tuple& block, uint3
   END_HANDLE_TH_ERRORS_PYBIND
 }
 
+template <typename T>
+uint64_t bits(T value) {
+  uint64_t word = 0;
+  std::memcpy(&word, &value, sizeof(T));  // a reader of fewer bytes finds them at the word's start
+  return word;
+}
+
 }  // namespace
+
+Size3 size3(const py::tuple& value) {
+  Size3 size;
+  uint32_t* const parts[] = {&size.x, &size.y, &size.z};
+  if (value.size() > 3)
+    throw py::value_error("a grid or block has at most three dimensions, got " +
+                          std::to_string(value.size()));
+  for (size_t i = 0; i < value.size(); ++i) *parts[i] = value[i].cast<uint32_t>();
+  return size;
+}
+
+uint64_t value_bits(const Kernel& kernel, char letter, Py_ssize_t position, py::handle value) {
+  switch (letter) {
+    case 'p':
+      if (!value.is_none()) refuse(kernel, position, "a tensor or None", value.ptr());
+      return 0;
+    case 'i':
+      return bits(integer32(kernel, position, value.ptr()));
+    case 'l':
+      return bits(integer(kernel, position, value.ptr()));
+    case 'f':
+      return bits(static_cast<float>(real(kernel, position, value.ptr())));
+    default:
+      return bits(real(kernel, position, value.ptr()));
+  }
+}
+
+void refuse_count(const Kernel& kernel, size_t got) {
+  size_t wanted = 0;
+  for (const char type : kernel.signature()) wanted += type != '0';
+  throw py::type_error("kernel '" + kernel.name() + "' takes " + std::to_string(wanted) +
+                       " arguments (signature '" + kernel.signature() + "'), got " + std::to_string(got));
+}
 
 void bind(py::module_& module) {
   py::class_<Binary, std::shared_ptr<Binary>>(module, "Binary", "Machine code of one or more kernels.")
       .def(py::init([](const py::bytes& image) { return std::make_shared<Binary>(std::string(image)); }),
            py::arg("image"));
-  py::class_<Kernel>(module, "Kernel",
-                     "One function of a binary; its signature has a letter for each parameter.")
+  py::class_<Kernel, std::shared_ptr<Kernel>>(
+      module, "Kernel", "One function of a binary; its signature has a letter for each parameter.")
       .def(py::init<std::shared_ptr<Binary>, std::string, std::string>(), py::arg("binary"), py::arg("name"),
            py::arg("signature"))
       .def_property_readonly("name", &Kernel::name)
@@ -155,6 +165,7 @@ void bind(py::module_& module) {
       "launch_defect",
       [](const std::string& device_type) { return unavailable(c10::Device(device_type).type()); },
       py::arg("device_type"), "Why no kernel can be launched on devices of that type; empty where one can.");
+  bind_recipes(module);
 }
 
 }  // namespace tefl::launch

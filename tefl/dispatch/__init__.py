@@ -30,6 +30,8 @@ from .types import (
     OpDecl,
     OpImpl,
     Slower,
+    UndeclaredWrite,
+    of_form,
 )
 
 __all__ = [
@@ -50,6 +52,7 @@ __all__ = [
     "PluginState",
     "SelectionPolicy",
     "Slower",
+    "UndeclaredWrite",
     "active_provider",
     "checkpoint_contexts",
     "declarations",
@@ -58,6 +61,7 @@ __all__ = [
     "get_manager",
     "get_registry",
     "native",
+    "of_form",
     "policy_context",
     "record",
     "reset_global_policy",

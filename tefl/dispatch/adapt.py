@@ -11,6 +11,7 @@ import torch
 from .._log import logger
 from .schema import Schema
 from .types import OpDecl, OpImpl
+from .writes import Versions, undeclared_write, versions
 
 __all__ = ["Adapted", "Trusted"]
 
@@ -48,6 +49,7 @@ class Adapted:
     Shapes may differ by dimensions of size one (``[..., 1]`` statistics); anything else is an error, another
     device than the arguments' too. A result that shares memory with an argument or with another result is
     copied: the schema says that none does, and compilers rely on it. The first repair is told in one warning.
+    An argument that was written by PyTorch's own operations without leave of the schema is an error.
     """
 
     def __init__(self, decl: OpDecl, schema: Schema, impl: OpImpl) -> None:
@@ -59,7 +61,19 @@ class Adapted:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.promise(args, kwargs)  # first: an argument that the op writes may have another form afterwards
-        return self.mend(self.impl.fn(*args, **kwargs), args, kwargs)
+        before = versions(self._schema, args, kwargs)
+        try:
+            got = self.impl.fn(*args, **kwargs)
+        except Exception as error:
+            self._refuse_writes(before, versions(self._schema, args, kwargs), error)
+            raise
+        self._refuse_writes(before, versions(self._schema, args, kwargs))
+        return self.mend(got, args, kwargs)
+
+    def _refuse_writes(self, before: Versions, now: Versions, error: Exception | None = None) -> None:
+        for (argument, version), (_, later) in zip(before, now, strict=False):
+            if version != later:
+                raise undeclared_write(self.impl.op_name, self.impl.impl_id, argument) from error
 
     def promise(self, args: Arguments, kwargs: Mapping[str, Any]) -> Arguments:
         """What the results must look like: those of the fake function on meta tensors of that form."""

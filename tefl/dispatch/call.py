@@ -26,8 +26,9 @@ from .lock import LOCK, epoch
 from .policy import SelectionPolicy
 from .schema import Schema, declarations, device_and_dtypes, parse
 from .select import Raised, Verdict, accepts, available, pick, rank
-from .types import Deviation, DispatchError, Facts, NotSupported, OpDecl, OpImpl, Slower
+from .types import Deviation, DispatchError, Facts, NotSupported, OpDecl, OpImpl, Slower, UndeclaredWrite
 from .verify import Verified
+from .writes import undeclared_write
 
 if TYPE_CHECKING:
     from .manager import OpManager
@@ -37,6 +38,14 @@ __all__ = ["OpCall", "must_surface"]
 Key = tuple[Any, ...]
 """(policy token, device or None, dtype, dtype, ...)"""
 
+_SURFACING_TYPES = (
+    MemoryError,
+    torch.OutOfMemoryError,
+    torch.AcceleratorError,
+    SpecError,
+    Deviation,
+    UndeclaredWrite,
+)
 # What torch, CUDA and Triton say when memory is short or when work enqueued earlier has failed.
 _SURFACING = (
     "out of memory",
@@ -53,12 +62,11 @@ _SURFACING = (
 def must_surface(error: Exception) -> bool:
     """Whether an error says nothing about the implementation that happened to meet it.
 
-    Out of memory would strike the next one too, an asynchronous device error belongs to earlier work, and a
-    deviation is what the user has asked to be told. Kernels that are not the selected backend's are not
-    replaced silently by somebody else's.
+    Out of memory would strike the next one too, an asynchronous device error belongs to earlier work, a
+    deviation is what the user has asked to be told, and an argument that was written is no longer what the
+    next one should get. Kernels that are not the selected backend's are not replaced silently.
     """
-    surfacing = (MemoryError, torch.OutOfMemoryError, torch.AcceleratorError, SpecError, Deviation)
-    if isinstance(error, surfacing):
+    if isinstance(error, _SURFACING_TYPES):
         return True
     return isinstance(error, RuntimeError) and any(mark in str(error) for mark in _SURFACING)
 
@@ -75,6 +83,8 @@ class _Entry:
     slower: Mapping[str, Slower]
     """Those of them that name a faster one, whatever the arguments."""
     failed: dict[str, str] = field(default_factory=dict)
+    by_form: bool = False
+    """Whether which of them serves a call follows from the call's form."""
     announced: set[str] = field(default_factory=set)
     first: tuple[Callable[..., Any], OpImpl] | None = None
     """What runs if it takes the arguments: the first of the ranked that has not failed, once it has run."""
@@ -147,8 +157,8 @@ class OpCall:
                 if self._is_final(entry, error):
                     raise
                 result = self._run(entry, args, kwargs, {fast[1].impl_id: error})
-        if form is not None and not recording.active and (entry.first is not None or not checked):
-            self._hand_over(table, entry, form, args, kwargs)
+        if form is not None and not recording.active:
+            self._hand_over(table, entry, form, args, kwargs, checked)
         return result
 
     def recover(
@@ -161,21 +171,36 @@ class OpCall:
             raise error
         return self._run(entry, args, kwargs, {impl_id: error})
 
+    def wrote(self, impl_id: str, argument: str, error: Exception | None) -> None:
+        """Raise about an implementation that the native router has seen write an argument."""
+        raise undeclared_write(self.op_name, impl_id, argument) from error
+
     def _hand_over(
-        self, table: _Table, entry: _Entry, form: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> None:
+        self, table: _Table, entry: _Entry, form: object, args: tuple[Any, ...], kwargs: Mapping[str, Any],
+        checked: bool,
+    ) -> None:  # fmt: skip
         """Let the native router serve calls of this form, unless something has changed meanwhile."""
-        first = entry.first
-        if first is None or not isinstance(function := first[0], (Adapted, Trusted)):
-            self.router.remember(form, table.epoch)
+        impl = self._serves_alike(entry, args, kwargs)
+        function = None if impl is None else self._function(impl)
+        if impl is None or not isinstance(function, (Adapted, Trusted)):
+            if not checked:
+                self.router.remember(form, table.epoch)
             return
-        impl, promise = first[1], function.promise(args, kwargs)
+        promise = function.promise(args, kwargs)
+        native = getattr(impl.fn, "native_kernel", None)
+        target = (None if native is None else native(promise, args, kwargs)) or impl.fn
+        supports = None if entry.by_form else impl.supports
         with LOCK:  # so that a failure on another thread is not forgotten
-            if self._table is table and entry.first is first:
-                target = getattr(impl.fn, "native_kernel", impl.fn)
+            if self._table is table and impl.impl_id not in entry.failed:
                 self.router.remember(
-                    form, table.epoch, target, impl.impl_id, impl.supports, function.mend, promise
+                    form, table.epoch, target, impl.impl_id, supports, function.mend, promise
                 )
+
+    def _serves_alike(self, entry: _Entry, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> OpImpl | None:
+        """What serves all calls of this one's form, if its own predicate takes them; None if that varies."""
+        if entry.by_form:
+            return self._choose(entry, args, kwargs, {})
+        return None if entry.first is None else entry.first[1]
 
     def _entry(self, table: _Table, token: int, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Entry:
         key = self._key(token, args, kwargs)
@@ -243,7 +268,8 @@ class OpCall:
             self._report_raised(impl_id, verdict)
         fitting = [impl for impl in ranked if not isinstance(verdicts[impl.impl_id], str)]
         slower = {impl_id: v for impl_id, v in verdicts.items() if isinstance(v, Slower)}
-        return _Entry(policy, facts, device.type if device else "cpu", fitting, slower)
+        by_form = all(_follows_from_form(impl) for impl in fitting)
+        return _Entry(policy, facts, device.type if device else "cpu", fitting, slower, by_form=by_form)
 
     def _implementations(self) -> tuple[OpImpl, ...]:
         impls = self._manager.registry.implementations(self.op_name)
@@ -359,3 +385,7 @@ class OpCall:
         if isinstance(verdict, Raised) and impl_id not in self._warned:
             self._warned.add(impl_id)
             logger().warning("Op %r: %r is passed over: %s", self.op_name, impl_id, verdict)
+
+
+def _follows_from_form(impl: OpImpl) -> bool:
+    return impl.supports is None or getattr(impl.supports, "follows_from_form", False)

@@ -34,7 +34,7 @@ def install(decl: OpDecl) -> None:
     native, call = shared.native, route(decl.name)
     if native is None:
         raise RuntimeError(f"op {decl.name!r} cannot be routed in native code: nothing is attached")
-    call.router = native.route(decl.name, call.serve, call.recover)
+    call.router = native.route(decl.name, call.serve, call.recover, call.wrote)
     native.differentiate(decl.name, _plain(decl.backward))
 
 

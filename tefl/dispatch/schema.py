@@ -64,10 +64,15 @@ class Schema:
     """Those that are tensors, with torch's word for the type, such as Tensor or Optional[Tensor]."""
     slots: tuple[int, ...] | None
     """Their positions; None where one is keyword-only or a list, or where the first may be left out."""
-    mutates: bool
-    """Whether the schema says that an argument is written."""
+    written: frozenset[str]
+    """Those that the schema says are written."""
     results: tuple[bool, ...]
     """For each result whether it is a tensor."""
+
+    @property
+    def mutates(self) -> bool:
+        """Whether the op writes an argument."""
+        return bool(self.written)
 
     def bind(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -110,7 +115,7 @@ def parse(decl: OpDecl) -> Schema:
         {a.name: _default(a) for a in arguments if a.kwarg_only},
         {a.name: str(a.type) for a in arguments if "Tensor" in str(a.type)},
         _slots(arguments),
-        any(a.alias_info is not None and a.alias_info.is_write for a in arguments),
+        frozenset(a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write),
         tuple(str(result.type) == "Tensor" for result in parsed.returns),
     )
 

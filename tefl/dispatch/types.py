@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 
@@ -20,6 +20,8 @@ __all__ = [
     "OpDecl",
     "OpImpl",
     "Slower",
+    "UndeclaredWrite",
+    "of_form",
 ]
 
 
@@ -51,7 +53,12 @@ class OpImpl:
     with the `Facts` if it has a parameter without default. ``supports`` is asked at every call, with the
     call's arguments as ``fn`` gets them. Both answer ``None`` or ``True`` (fits), a reason string or
     ``False`` (does not), or `Slower`. A function attribute ``fn._is_available`` is honoured as a further
-    ``is_available``.
+    ``is_available``. A predicate on arguments that is marked with `of_form` is asked once for calls that look
+    alike.
+
+    ``fn`` may have a method ``native_kernel(promise, args, kwargs)``, which the router asks once for calls
+    that look like this one: it returns a capsule with what serves them in native code (csrc/dispatch), or
+    None. ``promise`` are tensors of the form that results must have, None where ``fn`` is trusted with it.
     """
 
     op_name: str
@@ -191,6 +198,10 @@ class Deviation(RuntimeError):
     """Under TEFL_CHECK=1: an implementation's result is not what the fake function or the reference says."""
 
 
+class UndeclaredWrite(RuntimeError):
+    """An implementation has written an argument that its op leaves alone; none other runs on what is left."""
+
+
 class NotSupported(RuntimeError):
     """An implementation's "not me", raised before it has touched anything: the next candidate runs."""
 
@@ -204,3 +215,16 @@ class Slower:
 
     impl_id: str
     why: str
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def of_form(predicate: F) -> F:
+    """Mark a predicate on arguments whose answer is the same for all calls that look alike.
+
+    That is: it follows from the tensors' dtypes, device, sizes, strides and whether 16 divides their
+    addresses, and from the other arguments' values; not from what is in a tensor, nor from anything else.
+    """
+    predicate.follows_from_form = True  # type: ignore[attr-defined]
+    return predicate

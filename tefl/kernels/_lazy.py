@@ -30,6 +30,11 @@ class Lazy:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return (self._function or self.resolve())(*args, **kwargs)
 
+    def native_kernel(self, *call: Any) -> Any:
+        """The function's own ``native_kernel``, see `OpImpl`; None where it has none."""
+        made_by = getattr(self.resolve(), "native_kernel", None)
+        return None if made_by is None else made_by(*call)
+
     def __repr__(self) -> str:
         return f"<{self.module}.{self.name}, imported on first call>"
 

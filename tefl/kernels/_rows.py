@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from tefl.kernels._buffer import Operand, dense
+
 __all__ = ["row_stride", "rows_of"]
 
 
@@ -30,9 +32,9 @@ def row_stride(shape: Sequence[int], stride: Sequence[int]) -> int | None:
     return columns if step is None else step
 
 
-def rows_of(tensor: Tensor) -> tuple[Tensor, int]:
+def rows_of(tensor: Tensor) -> tuple[Operand, int]:
     """The tensor and its row stride in elements. Copied only where rows are not dense and evenly spaced."""
     if tensor.is_contiguous():
         return tensor, tensor.shape[-1]
     step = row_stride(tensor.shape, tensor.stride())
-    return (tensor.contiguous(), tensor.shape[-1]) if step is None else (tensor, step)
+    return (dense(tensor), tensor.shape[-1]) if step is None else (tensor, step)

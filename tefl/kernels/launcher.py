@@ -18,10 +18,12 @@ import torch
 from torch import Tensor
 
 from tefl import _native
+from tefl.kernels._buffer import Buffer
 
 __all__ = [
     "BinaryKernel",
     "Grid",
+    "Ready",
     "Specialisation",
     "TritonKernel",
     "compile_triton",
@@ -53,6 +55,16 @@ _POINTERS = {
 _LETTERS = {"i32": "i", "i64": "l", "fp32": "f"}
 
 
+@dataclass(frozen=True)
+class Ready:
+    """A launch down to the native kernel and the values of its parameters."""
+
+    kernel: Any
+    block: Grid
+    shared_bytes: int
+    args: tuple[Any, ...]
+
+
 class BinaryKernel:
     """One entry point of a file of machine code, such as a fatbin.
 
@@ -74,6 +86,10 @@ class BinaryKernel:
         """Launch ``grid`` blocks of ``block`` threads with ``shared_bytes`` of dynamic shared memory."""
         self._native.launch(grid, block, shared_bytes, *args)
 
+    def ready(self, device: torch.device, block: Grid, *args: Any, shared_bytes: int = 0) -> Ready:
+        """What such a launch on ``device`` comes down to; a `Buffer` may stand for a tensor."""
+        return Ready(self._native, block, shared_bytes, args)
+
 
 @cache
 def _binary(image: Path) -> Any:
@@ -88,6 +104,8 @@ def specialise(value: object, by_value: bool = True) -> Specialisation:
     """
     if isinstance(value, Tensor):
         return _POINTERS[value.dtype], by_value and value.data_ptr() % 16 == 0
+    if isinstance(value, Buffer):
+        return _POINTERS[value.dtype], by_value
     if value is None:
         return "constexpr", None
     if isinstance(value, bool):
@@ -159,6 +177,9 @@ class _Launchable:
     def __call__(self, grid: Grid, args: Sequence[Any]) -> None:
         self.kernel.launch(grid, (self.threads,), self.shared_bytes, *[args[i] for i in self.runtime])
 
+    def ready(self, args: Sequence[Any]) -> Ready:
+        return Ready(self.kernel, (self.threads,), self.shared_bytes, tuple(args[i] for i in self.runtime))
+
 
 def _launchable(compiled: Any, arguments: Sequence[Specialisation]) -> _Launchable | None:
     """None where the kernel wants something at launch that only Triton's own launcher knows how to give."""
@@ -198,23 +219,38 @@ class TritonKernel:
         if self._interpreted:
             self.function[(*grid, 1, 1)[:3]](*args, **constexprs)
             return
-        arguments = tuple(map(specialise, args, self._by_value))
         device = args[0].device  # type: ignore[union-attr]
-        key = (device.type, device.index, num_warps, arguments, tuple(constexprs.items()))
-        launch = self._ready.get(key) or self._prepare(key, constexprs)
-        launch(grid, args)
+        self._compiled(device, args, num_warps, constexprs)(grid, args)
+
+    def ready(self, device: torch.device, *args: Any, num_warps: int, **constexprs: Any) -> Ready | None:
+        """What such a launch on ``device`` comes down to; a `Buffer` may stand for a tensor.
+
+        None where there is no native launch of it: interpreted, or left to Triton's own launcher.
+        """
+        if self._interpreted:
+            return None
+        compiled = self._compiled(device, args, num_warps, constexprs)
+        return compiled.ready(args) if isinstance(compiled, _Launchable) else None
+
+    def _compiled(
+        self, device: torch.device, args: Sequence[Any], num_warps: int, constexprs: Mapping[str, Any]
+    ) -> Callable[[Grid, Sequence[Any]], None]:
+        arguments = tuple(map(specialise, args, self._by_value))
+        # Devices of one architecture share what is compiled; the kernel is loaded on each.
+        key = (_arch(device.index), num_warps, arguments, tuple(constexprs.items()))
+        return self._ready.get(key) or self._prepare(key, constexprs)
 
     def _prepare(self, key: Any, constexprs: Mapping[str, Any]) -> Callable[[Grid, Sequence[Any]], None]:
-        _device_type, index, num_warps, arguments, _ = key
+        arch, num_warps, arguments, _ = key
         with self._lock:
             if key not in self._ready:
-                compiled = compile_triton(self.function, arguments, constexprs, _arch(index), num_warps)
-                own = self._triton_launch(compiled, constexprs, index)
+                compiled = compile_triton(self.function, arguments, constexprs, arch, num_warps)
+                own = self._triton_launch(compiled, constexprs)
                 self._ready[key] = _launchable(compiled, arguments) or own
         return self._ready[key]
 
     def _triton_launch(
-        self, compiled: Any, constexprs: Mapping[str, Any], index: int
+        self, compiled: Any, constexprs: Mapping[str, Any]
     ) -> Callable[[Grid, Sequence[Any]], None]:
         """Triton's own launcher, for kernels that are not `_launchable`. Wants constexprs in their places."""
 
@@ -223,7 +259,7 @@ class TritonKernel:
             everything = [
                 constexprs[name] if name in constexprs else next(free) for name in self.function.arg_names
             ]
-            with torch.cuda.device(index):
+            with torch.cuda.device(args[0].device.index):
                 compiled[(*grid, 1, 1)[:3]](*everything)
 
         return launch

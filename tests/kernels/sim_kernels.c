@@ -54,3 +54,15 @@ static int32_t run_fail(const tefl_sim_block* block, void* const* parameters) {
 }
 static const uint32_t fail_bytes[] = {8};
 const tefl_sim_kernel fail = {run_fail, 1, fail_bytes};
+
+/* out[i] = a[i] + b[i] for i < n, by any number of blocks: each does its share. */
+static int32_t run_add(const tefl_sim_block* block, void* const* parameters) {
+  float* out = *(float**)parameters[0];
+  const float* a = *(const float**)parameters[1];
+  const float* b = *(const float**)parameters[2];
+  const int64_t n = *(const int64_t*)parameters[3];
+  for (int64_t i = block->index[0]; i < n; i += block->grid[0]) out[i] = a[i] + b[i];
+  return 0;
+}
+static const uint32_t add_bytes[] = {8, 8, 8, 8};
+const tefl_sim_kernel add = {run_add, 4, add_bytes};

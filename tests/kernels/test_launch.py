@@ -5,7 +5,6 @@ The device is the simulated one, whose binaries are shared libraries: all is tes
 
 from __future__ import annotations
 
-import subprocess
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,6 @@ import pytest
 import torch
 
 from ..conftest import RunPython
-from .host_cuda import ROOT
 
 PRELUDE = """
 import time, threading, torch, tefl
@@ -38,21 +36,12 @@ def raised(call):
 Launch = Callable[[str], str]
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    built = tmp_path_factory.mktemp("sim") / "kernels.so"
-    source = Path(__file__).with_name("sim_kernels.c")
-    include = ROOT / "csrc" / "providers" / "sim"
-    subprocess.run(["cc", "-shared", "-fPIC", f"-I{include}", "-o", str(built), str(source)], check=True)
-    return built
-
-
 @pytest.fixture
-def launch(fresh_python: RunPython, library: Path) -> Launch:
+def launch(fresh_python: RunPython, sim_library: Path) -> Launch:
     """Run code that launches the kernels of sim_kernels.c on the devices maca:0 and maca:1."""
 
     def run(code: str) -> str:
-        return fresh_python(PRELUDE.format(library=str(library)) + textwrap.dedent(code)).stdout
+        return fresh_python(PRELUDE.format(library=str(sim_library)) + textwrap.dedent(code)).stdout
 
     return run
 

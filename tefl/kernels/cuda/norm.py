@@ -14,9 +14,11 @@ import torch
 from torch import Tensor
 
 from tefl.kernels import _norm
+from tefl.kernels._buffer import Buffer, Operand, dense
 from tefl.kernels._rows import rows_of
 from tefl.kernels.cuda._plan import backward_blocks, backward_plan, forward_plan
 from tefl.kernels.launcher import BinaryKernel
+from tefl.kernels.recipe import Launch, Recipe, by_recipe, launch
 
 __all__ = [
     "add_rmsnorm_bwd",
@@ -40,6 +42,7 @@ _SIGNATURES = {
 }
 
 
+@by_recipe
 def layernorm_fwd(
     input: Tensor,
     weight: Tensor,
@@ -48,24 +51,27 @@ def layernorm_fwd(
     *,
     zero_centered_gamma: bool = False,
     out_dtype: torch.dtype | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> Recipe:
     """Returns (out, mu, rsigma); see the reference."""
-    result = _norm.empty_normalised(input, out_dtype, layer=True)
-    assert result.mean is not None
-    if result.out.numel():
+    made, launches = _norm.empty_normalised(input, out_dtype, layer=True), []
+    assert made.mean is not None
+    if input.numel():
         x, x_stride = rows_of(input)
         w = _compiled_weight(weight, input.dtype)
         b = None if bias is None else _compiled_weight(bias, input.dtype)
         rows, columns = _shape(input)
-        plan = forward_plan(columns, x.element_size(), _aligned((x, x_stride), (w, columns), (b, columns)))
+        plan = forward_plan(columns, x.dtype.itemsize, _aligned((x, x_stride), (w, columns), (b, columns)))
         kernel = _kernel("layernorm", "layernorm_fwd", input.dtype, w.dtype, plan.layout)
-        kernel(
-            (plan.blocks(rows),), plan.block, x, w, b, result.out, result.mean, result.rstd,
-            rows, columns, x_stride, eps, float(zero_centered_gamma),
-        )  # fmt: skip
-    return result.out, result.mean, result.rstd
+        launches = [
+            launch(
+                kernel, (plan.blocks(rows),), plan.block, x, w, b, made.out, made.mean, made.rstd,
+                rows, columns, x_stride, eps, float(zero_centered_gamma),
+            )
+        ]  # fmt: skip
+    return Recipe(input.device, launches, (made.out, made.mean, made.rstd))
 
 
+@by_recipe
 def layernorm_bwd(
     grad: Tensor,
     input: Tensor,
@@ -75,29 +81,32 @@ def layernorm_bwd(
     *,
     zero_centered_gamma: bool = False,
     bias_grad: bool = True,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> Recipe:
     """Returns (dinput, dweight, dbias); see the reference."""
-    result = _norm.empty_gradients(input, weight, bias=bias_grad)
+    made, launches = _norm.empty_gradients(input, weight, bias=bias_grad), []
     if input.numel():
         dy, dy_stride = rows_of(grad)
         x, x_stride = rows_of(input)
         w = _compiled_weight(weight, input.dtype)
         rows, columns = _shape(input)
         aligned = _aligned((dy, dy_stride), (x, x_stride), (w, columns))
-        plan = backward_plan(columns, x.element_size(), aligned, True)
+        plan = backward_plan(columns, x.dtype.itemsize, aligned, True)
         blocks = backward_blocks(plan, rows, _multiprocessors(input.device.index))
         dweight = _norm.partial_rows(blocks, weight)
         dbias = _norm.partial_rows(blocks, weight) if bias_grad else None
         kernel = _kernel("layernorm", "layernorm_bwd", input.dtype, w.dtype, plan.layout)
-        kernel(
-            (blocks,), plan.block, dy, x, mu.contiguous(), rsigma.contiguous(), w,
-            result.dinput, dweight, dbias, rows, columns, dy_stride, x_stride, float(zero_centered_gamma),
-            shared_bytes=plan.shared_bytes,
-        )  # fmt: skip
-        _reduce(result, dweight, dbias)
-    return result.dinput, result.dweight, weight.new_empty(0) if result.dbias is None else result.dbias
+        launches = [
+            launch(
+                kernel, (blocks,), plan.block, dy, x, dense(mu), dense(rsigma), w,
+                made.dinput, dweight, dbias, rows, columns, dy_stride, x_stride, float(zero_centered_gamma),
+                shared_bytes=plan.shared_bytes,
+            ),
+            _reduce(made, dweight, dbias),
+        ]  # fmt: skip
+    return Recipe(input.device, launches, (made.dinput, made.dweight, made.dbias or _norm.absent(weight)))
 
 
+@by_recipe
 def rmsnorm_fwd(
     input: Tensor,
     weight: Tensor,
@@ -105,29 +114,33 @@ def rmsnorm_fwd(
     *,
     zero_centered_gamma: bool = False,
     out_dtype: torch.dtype | None = None,
-) -> tuple[Tensor, Tensor]:
+) -> Recipe:
     """Returns (out, rsigma); see the reference."""
-    result = _norm.empty_normalised(input, out_dtype)
-    if result.out.numel():
+    made, launches = _norm.empty_normalised(input, out_dtype), []
+    if input.numel():
         x, x_stride = rows_of(input)
         w = _compiled_weight(weight, input.dtype)
         rows, columns = _shape(input)
-        plan = forward_plan(columns, x.element_size(), _aligned((x, x_stride), (w, columns)))
+        plan = forward_plan(columns, x.dtype.itemsize, _aligned((x, x_stride), (w, columns)))
         kernel = _kernel("rmsnorm", "rmsnorm_fwd", input.dtype, w.dtype, plan.layout)
-        kernel(
-            (plan.blocks(rows),), plan.block, x, w, result.out, result.rstd,
-            rows, columns, x_stride, eps, float(zero_centered_gamma),
-        )  # fmt: skip
-    return result.out, result.rstd
+        launches = [
+            launch(
+                kernel, (plan.blocks(rows),), plan.block, x, w, made.out, made.rstd,
+                rows, columns, x_stride, eps, float(zero_centered_gamma),
+            )
+        ]  # fmt: skip
+    return Recipe(input.device, launches, (made.out, made.rstd))
 
 
+@by_recipe
 def rmsnorm_bwd(
     grad: Tensor, input: Tensor, rsigma: Tensor, weight: Tensor, *, zero_centered_gamma: bool = False
-) -> tuple[Tensor, Tensor]:
+) -> Recipe:
     """Returns (dinput, dweight); see the reference."""
-    return add_rmsnorm_bwd(grad, None, input, rsigma, weight, zero_centered_gamma=zero_centered_gamma)
+    return _rms_backward(grad, input, None, rsigma, weight, zero_centered_gamma)
 
 
+@by_recipe
 def rmsnorm_bwd_add(
     grad: Tensor,
     input: Tensor,
@@ -136,11 +149,12 @@ def rmsnorm_bwd_add(
     weight: Tensor,
     *,
     zero_centered_gamma: bool = False,
-) -> tuple[Tensor, Tensor]:
+) -> Recipe:
     """Returns (dinput, dweight), dinput with ``add`` added before it is rounded; see the reference."""
-    return add_rmsnorm_bwd(grad, add, input, rsigma, weight, zero_centered_gamma=zero_centered_gamma)
+    return _rms_backward(grad, input, add, rsigma, weight, zero_centered_gamma)
 
 
+@by_recipe
 def add_rmsnorm_fwd(
     input: Tensor,
     residual: Tensor,
@@ -149,24 +163,27 @@ def add_rmsnorm_fwd(
     *,
     zero_centered_gamma: bool = False,
     out_dtype: torch.dtype | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> Recipe:
     """Returns (out, residual_out, rsigma); see the reference."""
-    result = _norm.empty_normalised(input, out_dtype, add=True)
-    assert result.residual_out is not None
-    if result.out.numel():
+    made, launches = _norm.empty_normalised(input, out_dtype, add=True), []
+    assert made.residual_out is not None
+    if input.numel():
         x, x_stride = rows_of(input)
         r, r_stride = rows_of(residual)
         w = _compiled_weight(weight, input.dtype)
         rows, columns = _shape(input)
-        plan = forward_plan(columns, x.element_size(), _aligned((x, x_stride), (r, r_stride), (w, columns)))
+        plan = forward_plan(columns, x.dtype.itemsize, _aligned((x, x_stride), (r, r_stride), (w, columns)))
         kernel = _kernel("rmsnorm", "add_rmsnorm_fwd", input.dtype, w.dtype, plan.layout)
-        kernel(
-            (plan.blocks(rows),), plan.block, x, r, w, result.out, result.residual_out, result.rstd,
-            rows, columns, x_stride, r_stride, eps, float(zero_centered_gamma),
-        )  # fmt: skip
-    return result.out, result.residual_out, result.rstd
+        launches = [
+            launch(
+                kernel, (plan.blocks(rows),), plan.block, x, r, w, made.out, made.residual_out, made.rstd,
+                rows, columns, x_stride, r_stride, eps, float(zero_centered_gamma),
+            )
+        ]  # fmt: skip
+    return Recipe(input.device, launches, (made.out, made.residual_out, made.rstd))
 
 
+@by_recipe
 def add_rmsnorm_bwd(
     grad: Tensor,
     grad_residual_out: Tensor | None,
@@ -175,35 +192,43 @@ def add_rmsnorm_bwd(
     weight: Tensor,
     *,
     zero_centered_gamma: bool = False,
-) -> tuple[Tensor, Tensor]:
+) -> Recipe:
     """Returns (dinput, dweight); see the reference."""
-    result = _norm.empty_gradients(residual_out, weight)
-    if residual_out.numel():
+    return _rms_backward(grad, residual_out, grad_residual_out, rsigma, weight, zero_centered_gamma)
+
+
+def _rms_backward(
+    grad: Tensor, input: Tensor, add: Tensor | None, rsigma: Tensor, weight: Tensor, zero_centered: bool
+) -> Recipe:
+    made, launches = _norm.empty_gradients(input, weight), []
+    if input.numel():
         dy, dy_stride = rows_of(grad)
-        x, x_stride = rows_of(residual_out)
-        add, add_stride = (None, 0) if grad_residual_out is None else rows_of(grad_residual_out)
+        x, x_stride = rows_of(input)
+        a, a_stride = (None, 0) if add is None else rows_of(add)
         w = _compiled_weight(weight, x.dtype)
-        rows, columns = _shape(residual_out)
-        aligned = _aligned((dy, dy_stride), (x, x_stride), (add, add_stride), (w, columns))
-        plan = backward_plan(columns, x.element_size(), aligned, False)
-        blocks = backward_blocks(plan, rows, _multiprocessors(x.device.index))
+        rows, columns = _shape(input)
+        aligned = _aligned((dy, dy_stride), (x, x_stride), (a, a_stride), (w, columns))
+        plan = backward_plan(columns, x.dtype.itemsize, aligned, False)
+        blocks = backward_blocks(plan, rows, _multiprocessors(input.device.index))
         dweight = _norm.partial_rows(blocks, weight)
         kernel = _kernel("rmsnorm", "rmsnorm_bwd", x.dtype, w.dtype, plan.layout)
-        kernel(
-            (blocks,), plan.block, dy, x, add, rsigma.contiguous(), w, result.dinput, dweight,
-            rows, columns, dy_stride, x_stride, add_stride, float(zero_centered_gamma),
-            shared_bytes=plan.shared_bytes,
-        )  # fmt: skip
-        _reduce(result, dweight, None)
-    return result.dinput, result.dweight
+        launches = [
+            launch(
+                kernel, (blocks,), plan.block, dy, x, a, dense(rsigma), w, made.dinput, dweight,
+                rows, columns, dy_stride, x_stride, a_stride, float(zero_centered),
+                shared_bytes=plan.shared_bytes,
+            ),
+            _reduce(made, dweight, None),
+        ]  # fmt: skip
+    return Recipe(input.device, launches, (made.dinput, made.dweight))
 
 
-def _reduce(result: _norm.Gradients, dweight: Tensor, dbias: Tensor | None) -> None:
+def _reduce(made: _norm.Gradients, dweight: Buffer, dbias: Buffer | None) -> Launch:
     """Add up the partial rows."""
     count, columns = dweight.shape
-    _reduce_kernel(result.dweight.dtype)(
-        (-(-columns // 32), 1 if dbias is None else 2), (32, 32),
-        dweight, result.dweight, dbias, result.dbias, count, columns,
+    return launch(
+        _reduce_kernel(made.dweight.dtype), (-(-columns // 32), 1 if dbias is None else 2), (32, 32),
+        dweight, made.dweight, dbias, made.dbias, count, columns,
     )  # fmt: skip
 
 
@@ -212,22 +237,26 @@ def _shape(input: Tensor) -> tuple[int, int]:
     return input.numel() // columns, columns
 
 
-def _compiled_weight(weight: Tensor, dtype: torch.dtype) -> Tensor:
+def _compiled_weight(weight: Tensor, dtype: torch.dtype) -> Operand:
     """The weight, dense, in a dtype that kernels for input of ``dtype`` are compiled for: that or float32."""
-    return (weight if weight.dtype in (dtype, torch.float32) else weight.float()).contiguous()
+    return dense(weight, weight.dtype if weight.dtype in (dtype, torch.float32) else torch.float32)
 
 
-def _aligned(*rows: tuple[Tensor | None, int]) -> bool:
+def _aligned(*rows: tuple[Operand | None, int]) -> bool:
     """Whether every row of each tensor, given with its row stride, can be read in 16-byte vectors.
 
     A vector has as many elements as the first tensor's dtype lets it: that many are read of each tensor.
     """
     first = rows[0][0]
     assert first is not None
-    width = 16 // first.element_size()
+    width = 16 // first.dtype.itemsize
     return first.shape[-1] % width == 0 and all(
-        tensor is None or (stride % width == 0 and tensor.data_ptr() % 16 == 0) for tensor, stride in rows
+        tensor is None or (stride % width == 0 and _is_aligned(tensor)) for tensor, stride in rows
     )
+
+
+def _is_aligned(tensor: Operand) -> bool:
+    return isinstance(tensor, Buffer) or tensor.data_ptr() % 16 == 0
 
 
 @cache

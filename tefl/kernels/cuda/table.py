@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tefl import _env, _native
-from tefl.dispatch.types import BackendImplKind, Facts, OpImpl
+from tefl.dispatch.types import BackendImplKind, Facts, OpImpl, of_form
 from tefl.kernels._lazy import lazy
 
 __all__ = ["implementations", "unavailable"]
@@ -73,6 +73,7 @@ def _one_dtype(*positions: int, names: str) -> Callable[[Facts], str | None]:
     return is_available
 
 
+@of_form
 def _own_dtype_out(input: Tensor, *_: Any, out_dtype: torch.dtype | None, **__: Any) -> str | None:
     if out_dtype is None or out_dtype is input.dtype:
         return None

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tefl.dispatch.types import BackendImplKind, Facts, OpImpl
+from tefl.dispatch.types import BackendImplKind, Facts, OpImpl, of_form
 from tefl.kernels._lazy import lazy
 
 __all__ = ["implementations", "unavailable"]
@@ -55,12 +55,14 @@ def _weight_as_wide_as_input(facts: Facts) -> str | None:
 _AVAILABLE = {"layernorm_fwd": _float32_only, "rmsnorm_bwd": _weight_as_wide_as_input}
 
 
+@of_form
 def _forward_fits(input: Tensor, *_: Any, out_dtype: torch.dtype | None, **__: Any) -> str | None:
     if out_dtype not in (None, input.dtype):
         return f"FlagGems writes out in the dtype of input, {input.dtype}; out_dtype is {out_dtype}"
     return _has_rows(input)
 
 
+@of_form
 def _backward_fits(grad: Tensor, input: Tensor, *_: Any, **__: Any) -> str | None:
     return _has_rows(input)
 

@@ -13,8 +13,10 @@ import triton.language as tl
 from torch import Tensor
 
 from tefl.kernels import _norm
+from tefl.kernels._buffer import dense
 from tefl.kernels._rows import rows_of
 from tefl.kernels.launcher import TritonKernel
+from tefl.kernels.recipe import Launch, Recipe, by_recipe, launch
 from tefl.kernels.triton import _utils
 from tefl.kernels.triton.language import (
     column_sums,
@@ -183,15 +185,9 @@ def _weight_gradients(
 
 @triton.jit(do_not_specialize=["partials"])
 def _reduce(
-    dweight_partial,
-    dweight,
-    dbias_partial,
-    dbias,
-    partials,
-    columns,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-):
+    dweight_partial, dweight, dbias_partial, dbias, partials, columns,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
     """Column sums of the partial rows; program (x, 1) does dbias."""
     col = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     if tl.program_id(1) == 0:
@@ -215,6 +211,7 @@ _BACKWARD, _BACKWARD_LOOP = TritonKernel(_backward), TritonKernel(_backward_loop
 _WEIGHT_GRADIENTS, _REDUCE = TritonKernel(_weight_gradients), TritonKernel(_reduce)
 
 
+@by_recipe
 def layernorm_fwd(
     input: Tensor,
     weight: Tensor,
@@ -223,14 +220,15 @@ def layernorm_fwd(
     *,
     zero_centered_gamma: bool = False,
     out_dtype: torch.dtype | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> Recipe:
     """Returns (out, mu, rsigma); see the reference."""
-    result = _norm.empty_normalised(input, out_dtype, layer=True)
-    _launch_forward(result, input, None, weight, bias, eps, zero_centered_gamma)
-    assert result.mean is not None
-    return result.out, result.mean, result.rstd
+    made = _norm.empty_normalised(input, out_dtype, layer=True)
+    launches = _forward_launches(made, input, None, weight, bias, eps, zero_centered_gamma)
+    assert made.mean is not None
+    return Recipe(input.device, launches, (made.out, made.mean, made.rstd))
 
 
+@by_recipe
 def layernorm_bwd(
     grad: Tensor,
     input: Tensor,
@@ -240,13 +238,14 @@ def layernorm_bwd(
     *,
     zero_centered_gamma: bool = False,
     bias_grad: bool = True,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> Recipe:
     """Returns (dinput, dweight, dbias); see the reference."""
-    result = _norm.empty_gradients(input, weight, bias=bias_grad)
-    _launch_backward(result, grad, input, None, mu, rsigma, weight, zero_centered_gamma)
-    return result.dinput, result.dweight, weight.new_empty(0) if result.dbias is None else result.dbias
+    made = _norm.empty_gradients(input, weight, bias=bias_grad)
+    launches = _backward_launches(made, grad, input, None, mu, rsigma, weight, zero_centered_gamma)
+    return Recipe(input.device, launches, (made.dinput, made.dweight, made.dbias or _norm.absent(weight)))
 
 
+@by_recipe
 def rmsnorm_fwd(
     input: Tensor,
     weight: Tensor,
@@ -254,20 +253,22 @@ def rmsnorm_fwd(
     *,
     zero_centered_gamma: bool = False,
     out_dtype: torch.dtype | None = None,
-) -> tuple[Tensor, Tensor]:
+) -> Recipe:
     """Returns (out, rsigma); see the reference."""
-    result = _norm.empty_normalised(input, out_dtype)
-    _launch_forward(result, input, None, weight, None, eps, zero_centered_gamma)
-    return result.out, result.rstd
+    made = _norm.empty_normalised(input, out_dtype)
+    launches = _forward_launches(made, input, None, weight, None, eps, zero_centered_gamma)
+    return Recipe(input.device, launches, (made.out, made.rstd))
 
 
+@by_recipe
 def rmsnorm_bwd(
     grad: Tensor, input: Tensor, rsigma: Tensor, weight: Tensor, *, zero_centered_gamma: bool = False
-) -> tuple[Tensor, Tensor]:
+) -> Recipe:
     """Returns (dinput, dweight); see the reference."""
-    return add_rmsnorm_bwd(grad, None, input, rsigma, weight, zero_centered_gamma=zero_centered_gamma)
+    return _rms_backward(grad, input, None, rsigma, weight, zero_centered_gamma)
 
 
+@by_recipe
 def rmsnorm_bwd_add(
     grad: Tensor,
     input: Tensor,
@@ -276,11 +277,12 @@ def rmsnorm_bwd_add(
     weight: Tensor,
     *,
     zero_centered_gamma: bool = False,
-) -> tuple[Tensor, Tensor]:
+) -> Recipe:
     """Returns (dinput, dweight), dinput with ``add`` added before it is rounded; see the reference."""
-    return add_rmsnorm_bwd(grad, add, input, rsigma, weight, zero_centered_gamma=zero_centered_gamma)
+    return _rms_backward(grad, input, add, rsigma, weight, zero_centered_gamma)
 
 
+@by_recipe
 def add_rmsnorm_fwd(
     input: Tensor,
     residual: Tensor,
@@ -289,14 +291,15 @@ def add_rmsnorm_fwd(
     *,
     zero_centered_gamma: bool = False,
     out_dtype: torch.dtype | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> Recipe:
     """Returns (out, residual_out, rsigma); see the reference."""
-    result = _norm.empty_normalised(input, out_dtype, add=True)
-    _launch_forward(result, input, residual, weight, None, eps, zero_centered_gamma)
-    assert result.residual_out is not None
-    return result.out, result.residual_out, result.rstd
+    made = _norm.empty_normalised(input, out_dtype, add=True)
+    launches = _forward_launches(made, input, residual, weight, None, eps, zero_centered_gamma)
+    assert made.residual_out is not None
+    return Recipe(input.device, launches, (made.out, made.residual_out, made.rstd))
 
 
+@by_recipe
 def add_rmsnorm_bwd(
     grad: Tensor,
     grad_residual_out: Tensor | None,
@@ -305,40 +308,46 @@ def add_rmsnorm_bwd(
     weight: Tensor,
     *,
     zero_centered_gamma: bool = False,
-) -> tuple[Tensor, Tensor]:
+) -> Recipe:
     """Returns (dinput, dweight); see the reference."""
-    result = _norm.empty_gradients(residual_out, weight)
-    _launch_backward(result, grad, residual_out, grad_residual_out, None, rsigma, weight, zero_centered_gamma)
-    return result.dinput, result.dweight
+    return _rms_backward(grad, residual_out, grad_residual_out, rsigma, weight, zero_centered_gamma)
 
 
-def _launch_forward(
-    result: _norm.Normalised,
+def _rms_backward(grad, input, add, rsigma, weight, zero_centered) -> Recipe:
+    made = _norm.empty_gradients(input, weight)
+    launches = _backward_launches(made, grad, input, add, None, rsigma, weight, zero_centered)
+    return Recipe(input.device, launches, (made.dinput, made.dweight))
+
+
+def _forward_launches(
+    made: _norm.Normalised,
     input: Tensor,
     residual: Tensor | None,
     weight: Tensor,
     bias: Tensor | None,
     eps: float,
     zero_centered: bool,
-) -> None:
+) -> list[Launch]:
     columns = input.shape[-1]
     if (rows := input.numel() // columns) == 0:
-        return
+        return []
     x, x_stride = rows_of(input)
     r, r_stride = (None, 0) if residual is None else rows_of(residual)
     tile = _utils.norm_forward_tile(columns)
-    (_FORWARD_LOOP if tile.loops else _FORWARD)(
-        (_utils.ceil_div(rows, tile.rows),),
-        x, r, weight.contiguous(), None if bias is None else bias.contiguous(),
-        result.out, result.residual_out, result.mean, result.rstd,
-        rows, columns, x_stride, r_stride, float(eps),
-        OFFSET=float(zero_centered), LAYER=result.mean is not None, ROWS=tile.rows, COLUMNS=tile.columns,
-        num_warps=tile.num_warps,
-    )  # fmt: skip
+    return [
+        launch(
+            _FORWARD_LOOP if tile.loops else _FORWARD, (_utils.ceil_div(rows, tile.rows),),
+            x, r, dense(weight), None if bias is None else dense(bias),
+            made.out, made.residual_out, made.mean, made.rstd,
+            rows, columns, x_stride, r_stride, float(eps),
+            OFFSET=float(zero_centered), LAYER=made.mean is not None, ROWS=tile.rows, COLUMNS=tile.columns,
+            num_warps=tile.num_warps,
+        )
+    ]  # fmt: skip
 
 
-def _launch_backward(
-    result: _norm.Gradients,
+def _backward_launches(
+    made: _norm.Gradients,
     grad: Tensor,
     input: Tensor,
     add: Tensor | None,
@@ -346,45 +355,42 @@ def _launch_backward(
     rstd: Tensor,
     weight: Tensor,
     zero_centered: bool,
-) -> None:
+) -> list[Launch]:
     columns = input.shape[-1]
     if (rows := input.numel() // columns) == 0:
-        return
+        return []
     dy, dy_stride = rows_of(grad)
     x, x_stride = rows_of(input)
     a, a_stride = (None, 0) if add is None else rows_of(add)
-    mean = None if mean is None else mean.contiguous()
-    rstd = rstd.contiguous()
+    m, r, w = None if mean is None else dense(mean), dense(rstd), dense(weight)
     tile = _utils.norm_backward_tile(columns)
     partials = _utils.norm_programs(rows, tile, _utils.multiprocessors(input.device))
     dweight = _norm.partial_rows(partials, weight)
-    dbias = None if result.dbias is None else _norm.partial_rows(partials, weight)
-    shape = {
-        "LAYER": mean is not None,
-        "ROWS": tile.rows,
-        "COLUMNS": tile.columns,
-        "num_warps": tile.num_warps,
-    }
+    dbias = None if made.dbias is None else _norm.partial_rows(partials, weight)
+    shape = {"LAYER": mean is not None, "ROWS": tile.rows, "COLUMNS": tile.columns}
+    shape["num_warps"] = tile.num_warps
     offset = float(zero_centered)
     if tile.loops:
-        _BACKWARD_LOOP(
-            (_utils.ceil_div(rows, tile.rows),),
-            dy, x, a, mean, rstd, weight.contiguous(), result.dinput,
-            rows, columns, dy_stride, x_stride, a_stride,
-            OFFSET=offset, **shape,
-        )  # fmt: skip
-        _WEIGHT_GRADIENTS(
-            (_utils.ceil_div(columns, tile.columns), partials),
-            dy, x, mean, rstd, dweight, dbias, rows, columns, dy_stride, x_stride, **shape,
-        )  # fmt: skip
+        launches = [
+            launch(
+                _BACKWARD_LOOP, (_utils.ceil_div(rows, tile.rows),), dy, x, a, m, r, w, made.dinput,
+                rows, columns, dy_stride, x_stride, a_stride, OFFSET=offset, **shape,
+            ),
+            launch(
+                _WEIGHT_GRADIENTS, (_utils.ceil_div(columns, tile.columns), partials),
+                dy, x, m, r, dweight, dbias, rows, columns, dy_stride, x_stride, **shape,
+            ),
+        ]  # fmt: skip
     else:
-        _BACKWARD(
-            (partials,),
-            dy, x, a, mean, rstd, weight.contiguous(), result.dinput, dweight, dbias,
-            rows, columns, dy_stride, x_stride, a_stride, OFFSET=offset, **shape,
-        )  # fmt: skip
+        launches = [
+            launch(
+                _BACKWARD, (partials,), dy, x, a, m, r, w, made.dinput, dweight, dbias,
+                rows, columns, dy_stride, x_stride, a_stride, OFFSET=offset, **shape,
+            )
+        ]  # fmt: skip
     width = _utils.norm_reduce_columns(columns)
-    _REDUCE(
-        (_utils.ceil_div(columns, width), 1 if dbias is None else 2),
-        dweight, result.dweight, dbias, result.dbias, partials, columns, ROWS=64, COLUMNS=width, num_warps=4,
+    total = launch(
+        _REDUCE, (_utils.ceil_div(columns, width), 1 if dbias is None else 2),
+        dweight, made.dweight, dbias, made.dbias, partials, columns, ROWS=64, COLUMNS=width, num_warps=4,
     )  # fmt: skip
+    return [*launches, total]

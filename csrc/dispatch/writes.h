@@ -1,0 +1,47 @@
+// Notices an implementation that writes an argument which its op does not declare as written.
+#pragma once
+
+#include <ATen/core/function_schema.h>
+#include <ATen/core/stack.h>
+#include <c10/util/SmallVector.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tefl::dispatch {
+
+// Has PyTorch count writes on this thread. Below an autograd kernel it does not, and it does not know views
+// as such either: results that are one must be detached.
+class CountWrites {
+ public:
+  CountWrites();
+  ~CountWrites();
+  CountWrites(const CountWrites&) = delete;
+  CountWrites& operator=(const CountWrites&) = delete;
+
+ private:
+  const bool was_excluded_;
+};
+
+// The versions of a call's tensors, of those that the op must leave alone.
+using Versions = c10::SmallVector<uint32_t, 8>;
+
+class ReadOnly {
+ public:
+  explicit ReadOnly(const c10::FunctionSchema& schema);
+
+  Versions versions(const torch::jit::Stack& stack) const;
+  // The name of an argument on top of the stack that has been written since; none if none was.
+  std::optional<std::string> written(const torch::jit::Stack& stack, const Versions& since) const;
+
+ private:
+  template <class Visit>
+  void each_tensor(const torch::jit::Stack& stack, Visit visit) const;
+
+  size_t arity_;
+  std::vector<size_t> positions_;
+  std::vector<std::string> names_;  // one a position
+};
+
+}  // namespace tefl::dispatch

@@ -1,0 +1,37 @@
+"""Whether an implementation has left alone what its op leaves alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from .schema import Schema
+from .types import UndeclaredWrite
+
+__all__ = ["Versions", "undeclared_write", "versions"]
+
+Versions = list[tuple[str, int]]
+"""For each tensor that an op leaves alone, the argument's name and how often PyTorch has seen it written."""
+
+
+def versions(schema: Schema, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Versions:
+    """Those of a call with all its arguments."""
+    found = []
+    for name, value in (*zip(schema.positional, args, strict=False), *kwargs.items()):
+        if name not in schema.tensors or name in schema.written:
+            continue
+        for tensor in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(tensor, torch.Tensor) and not tensor.is_inference():  # which has no version
+                found.append((name, tensor._version))
+    return found
+
+
+def undeclared_write(op_name: str, impl_id: str, argument: str) -> UndeclaredWrite:
+    """The error about an implementation that has written an argument."""
+    return UndeclaredWrite(
+        f"Op {op_name!r}: implementation {impl_id!r} has written argument {argument!r}, which the op leaves "
+        "alone by its schema: graphs and compilers rely on the old values. "
+        f"Work on a copy, {argument}.clone(), in the implementation."
+    )

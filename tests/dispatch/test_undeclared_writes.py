@@ -1,0 +1,159 @@
+"""An implementation that writes an argument which its op leaves alone is an error; none other runs then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from native_op import Op, numbers, scaled
+from torch import Tensor
+
+import tefl
+from tefl.dispatch import OpDecl, UndeclaredWrite
+from tefl.dispatch.native import is_attached
+
+pytestmark = pytest.mark.skipif(not is_attached(), reason="tests the compiled router, which was not built")
+
+WRITES: dict[str, Callable[[Tensor], Any]] = {
+    "in place": lambda x: x.add_(1),
+    "out=": lambda x: torch.add(x, 1, out=x),
+    "part of it": lambda x: x[:1].fill_(0),
+    "through a view": lambda x: x.view(-1)[0].zero_(),
+    "through detach": lambda x: x.detach().mul_(2),
+    "by a foreach": lambda x: torch._foreach_add_([x], 1),
+    "by index": lambda x: x.__setitem__(0, 5.0),
+}
+
+
+def writing(write: Callable[[Tensor], Any], after: int = 0) -> Callable[..., Any]:
+    """The definition, that from its so manieth call on writes its input as well."""
+    calls = []
+
+    def implementation(input: Tensor, *args: Any, **kwargs: Any) -> Any:
+        calls.append(1)
+        result = scaled(input, *args, **kwargs)
+        if len(calls) > after:
+            write(input)
+        return result
+
+    return implementation
+
+
+@pytest.fixture
+def x() -> Tensor:
+    return torch.arange(1.0, 7.0).view(2, 3)
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+@pytest.mark.parametrize("after", [0, 3], ids=["at once", "later"])
+def test_a_write_is_told_with_op_implementation_and_argument(
+    native: Op, x: Tensor, write: Callable[[Tensor], Any], after: int
+) -> None:
+    native.add("vendor.acme", writing(write, after))
+    native.add("reference.torch", scaled)
+    for _ in range(after):
+        assert native.call(x)[0].sum() == 42
+    for _ in range(2):
+        with pytest.raises(UndeclaredWrite) as caught:
+            native.call(x)
+        message = f"Op {native.name!r}: implementation 'vendor.acme' has written argument 'input'"
+        assert str(caught.value).startswith(message)
+    with tefl.record() as calls, tefl.with_denied_vendors("acme"):
+        native.call(x)
+    assert calls == {(native.name, "reference.torch", "cpu"): 1}
+
+
+def test_an_argument_that_requires_grad_is_no_different(native: Op, x: Tensor) -> None:
+    native.add("vendor.acme", writing(lambda x: x.view(6).add_(1), after=2))
+    leaf = x.clone().requires_grad_()
+    for argument in (leaf, leaf, leaf * 1):
+        if argument is leaf:
+            native.call(argument)
+            continue
+        with pytest.raises(UndeclaredWrite, match="argument 'input'"):
+            native.call(argument)
+
+
+@pytest.mark.parametrize("after", [0, 2])
+def test_one_that_raises_after_it_has_written_is_not_fallen_back_from(
+    native: Op, x: Tensor, after: int
+) -> None:
+    def fail(x: Tensor) -> None:
+        x.zero_()
+        raise ZeroDivisionError("boom")
+
+    native.add("vendor.acme", writing(fail, after))
+    native.add("reference.torch", scaled)
+    for _ in range(after):
+        native.call(x)
+    with pytest.raises(UndeclaredWrite, match=r"vendor\.acme") as caught:
+        native.call(x)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_a_call_of_the_manager_is_watched_as_well(native: Op, x: Tensor) -> None:
+    native.add("vendor.acme", writing(lambda x: x.add_(1)))
+    with pytest.raises(UndeclaredWrite, match="argument 'input'"):
+        tefl.get_manager().call(native.name, x)
+
+
+def test_what_the_schema_declares_as_written_may_be() -> None:
+    name = f"test_native_{next(numbers)}"
+    schema = "(Tensor(a!) total, Tensor[] parts) -> ()"
+    tefl.ops.register(OpDecl(name, "test", schema, lambda total, parts: None, lambda total, parts: None))
+
+    def add(total: Tensor, parts: list[Tensor]) -> None:
+        for part in parts:
+            total += part
+        if len(parts) > 2:
+            parts[1].zero_()
+
+    tefl.get_registry().register_impl(tefl.OpImpl(name, "vendor.acme", "vendor", add, vendor="acme"))
+    op, total = getattr(torch.ops.tefl, name), torch.zeros(3)
+    try:
+        for _ in range(3):
+            op(total, [torch.ones(3), torch.ones(3)])
+        assert total.tolist() == [6.0] * 3
+        with pytest.raises(UndeclaredWrite, match="argument 'parts'"):
+            op(total, [torch.ones(3) for _ in range(3)])
+    finally:
+        tefl.get_registry().unregister("vendor.acme", name)
+
+
+def test_inference_tensors_are_not_watched(native: Op, x: Tensor) -> None:
+    """They carry no count of writes."""
+    native.add("vendor.acme", scaled)
+    with torch.inference_mode():
+        frozen = x.clone()
+        for _ in range(3):
+            assert native.call(frozen)[0].sum() == 42
+
+
+def test_a_result_that_is_a_view_of_its_own_memory_has_a_history_of_its_own() -> None:
+    """Changing it in place must not cut it off from the op that made it."""
+    name = f"test_native_{next(numbers)}"
+
+    def double(x: Tensor) -> Tensor:
+        return (x * 2).reshape(-1).view(x.shape)
+
+    tefl.ops.register(OpDecl(f"{name}_bwd", "test", "(Tensor grad) -> Tensor", torch.empty_like, double))
+    backward = tefl.dispatch.Backward(f"{name}_bwd", (("grad", 0),), (0,))
+    tefl.ops.register(
+        OpDecl(name, "test", "(Tensor x) -> Tensor", torch.empty_like, double, backward=backward)
+    )
+    for op in (name, f"{name}_bwd"):
+        tefl.get_registry().register_impl(tefl.OpImpl(op, "vendor.acme", "vendor", double, vendor="acme"))
+    try:
+        for _ in range(4):
+            leaf = torch.ones(2, 3, requires_grad=True)
+            out = getattr(torch.ops.tefl, name)(leaf)
+            assert not out._is_view()
+            out *= 3
+            out.sum().backward()
+            assert leaf.grad is not None
+            assert leaf.grad.tolist() == [[6.0] * 3] * 2
+    finally:
+        for op in (name, f"{name}_bwd"):
+            tefl.get_registry().unregister("vendor.acme", op)
