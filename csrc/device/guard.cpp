@@ -5,7 +5,7 @@
 #include "device/allocator.h"
 #include "device/current_device.h"
 #include "device/events.h"
-#include "device/provider.h"
+#include "device/patience.h"
 #include "device/streams.h"
 
 namespace tefl::device {
@@ -25,8 +25,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
   c10::DeviceIndex deviceCount() const noexcept override { return device_count(); }
   void synchronizeDevice(const c10::DeviceIndex index) const override {
-    ensure_initialized();
-    check(runtime().device_synchronize(resolve_index(index)), "device_synchronize");
+    synchronize_device(index, patience());
   }
 
   c10::Stream getStream(c10::Device device) const override {
