@@ -121,6 +121,19 @@ def _size(text: str) -> int:
     return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2]]
 
 
+def _seconds(text: str) -> float:
+    if not re.fullmatch(r"\d+(\.\d*)?|\.\d+", text):
+        raise _Bad(text)
+    return float(text)
+
+
+def _faults(text: str) -> str:
+    for part in text.split(","):
+        if not re.fullmatch(r"[a-z_]+:[1-9]\d*\*?", part):
+            raise _Bad(part)
+    return text
+
+
 @dataclass(frozen=True)
 class Variable:
     """One environment variable: ``forms`` are the accepted values in words."""
@@ -205,6 +218,26 @@ _TABLE = (
     Variable("TEFL_SIM_DEVICES", _count, 2, "a number from 1 to 64", "how many devices the sim provider has"),
     Variable(
         "TEFL_SIM_CAPACITY", _size, None, "bytes, or a number with K, M or G", "memory of one sim device"
+    ),
+    Variable(
+        "TEFL_SIM_CHECKED", _switch, False, _BIT, "host code that touches sim's memory in passing faults"
+    ),
+    Variable(
+        "TEFL_SIM_OPAQUE", _switch, False, _BIT, "sim has memory that can be computed on nowhere (alias none)"
+    ),
+    Variable(
+        "TEFL_SIM_FAULTS",
+        _faults,
+        None,
+        "function:n separated by commas, such as malloc:100,stream_sync:3; n* for every n-th call",
+        "which calls of sim's functions fail; memcpy, memset, launch: later, on the stream; hang: never end",
+    ),
+    Variable(
+        "TEFL_SYNC_TIMEOUT",
+        _seconds,
+        0.0,
+        "seconds, 0 for no end",
+        "after how long a wait for the device gives up and says what it waited for",
     ),
 )
 VARIABLES = {variable.name: variable for variable in _TABLE}

@@ -12,8 +12,8 @@
 namespace tefl::device {
 namespace {
 
-// Where a resizing kernel left `original` behind, its memory and shape follow `alias`.
-void adopt_resize(const at::Tensor& alias, const at::Tensor& original) {
+// Where a resizing kernel left `original` behind, its memory follows `alias`, and its shape.
+void adopt_memory(const at::Tensor& alias, const at::Tensor& original) {
   c10::StorageImpl* from = alias.storage().unsafeGetStorageImpl();
   c10::StorageImpl* to = original.storage().unsafeGetStorageImpl();
   if (from->data() != to->data() || from->nbytes() != to->nbytes()) {
@@ -22,6 +22,9 @@ void adopt_resize(const at::Tensor& alias, const at::Tensor& original) {
     to->set_data_ptr_noswap(std::move(moved));
     to->set_nbytes(from->nbytes());
   }
+}
+
+void adopt_shape(const at::Tensor& alias, const at::Tensor& original) {
   if (!alias.sizes().equals(original.sizes()) || !alias.strides().equals(original.strides()) ||
       alias.storage_offset() != original.storage_offset()) {
     original.unsafeGetTensorImpl()->set_sizes_and_strides(alias.sizes(), alias.strides(),
@@ -62,6 +65,7 @@ void AliasCall::enter(torch::jit::Stack& stack) {
               device_name(), "'");  // it alone brought the call here
   if (index_ < 0) index_ = current_device();
   if (plan_.generators != 0) fill_generators(arguments);
+  if (C10_UNLIKELY(alias_target().copies)) fetch_arguments();
 }
 
 void AliasCall::to_alias(c10::IValue& value, size_t argument) {
@@ -131,21 +135,30 @@ const at::Tensor& AliasCall::new_alias(const at::Tensor& tensor, bool written) {
   TORCH_CHECK_NOT_IMPLEMENTED(tensor.has_storage(), device_name(), ": ", op_.operator_name(),
                               " got a tensor of layout ", tensor.layout(),
                               "; only strided ones are supported");
-  auto alias = tensor_over(shared_alias(tensor.storage()), tensor, alias_target().key);
+  StorageTwin& twin = shared_alias(tensor.storage());
+  if (C10_UNLIKELY(alias_target().copies)) twin.span.include(span_of(tensor));
+  auto alias = tensor_over(twin.alias, tensor, alias_target().key);
   originals_.add(tensor.unsafeGetTensorImpl());
   aliases_.add(alias.unsafeGetTensorImpl());
   twins_.push_back({std::move(alias), tensor, written});
   return twins_.back().alias;
 }
 
-const c10::Storage& AliasCall::shared_alias(const c10::Storage& storage) {
+AliasCall::StorageTwin& AliasCall::shared_alias(const c10::Storage& storage) {
   const int64_t known = original_storages_.find(storage.unsafeGetStorageImpl());
-  if (known >= 0) return storages_[known].alias;
-  auto alias = alias_storage(storage, alias_target().device(index_));
+  if (known >= 0) return storages_[known];
+  auto alias = C10_UNLIKELY(alias_target().copies) ? host_storage(storage)
+                                                   : alias_storage(storage, alias_target().device(index_));
   original_storages_.add(storage.unsafeGetStorageImpl());
   alias_storages_.add(alias.unsafeGetStorageImpl());
-  storages_.push_back({std::move(alias), storage});
-  return storages_.back().alias;
+  storages_.push_back({std::move(alias), storage, {}});
+  return storages_.back();
+}
+
+void AliasCall::fetch_arguments() {
+  transfer_ = std::make_unique<Transfer>(index_, c10::toString(op_.operator_name()));
+  for (const StorageTwin& twin : storages_) transfer_->fetch(twin.original, twin.alias, twin.span);
+  transfer_->wait();
 }
 
 // An absent generator means the device's default one, not the alias device's.
@@ -162,10 +175,17 @@ void AliasCall::fill_generators(c10::IValue* arguments) const {
 void AliasCall::leave(torch::jit::Stack& stack) {
   if (plan_.mutates()) {
     for (const Twin& twin : twins_) {
-      if (twin.written) adopt_resize(twin.alias, twin.original);
+      if (!twin.written) continue;
+      if (C10_UNLIKELY(transfer_ != nullptr)) {
+        transfer_->give_back(twin.alias, twin.original);
+      } else {
+        adopt_memory(twin.alias, twin.original);
+      }
+      adopt_shape(twin.alias, twin.original);
     }
   }
   for (size_t i = stack.size() - plan_.returns; i < stack.size(); ++i) to_device(stack[i]);
+  if (C10_UNLIKELY(transfer_ != nullptr)) transfer_->finish();
 }
 
 void AliasCall::to_device(c10::IValue& value) {
@@ -192,6 +212,8 @@ at::Tensor AliasCall::relabel(at::Tensor result) {
   c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
   const int64_t known = alias_storages_.find(impl);
   if (known >= 0) return tensor_over(storages_[known].original, result, c10::DispatchKey::PrivateUse1);
+  if (C10_UNLIKELY(transfer_ != nullptr))
+    return over_new_storage(result, transfer_->new_device_storage(storage));
   // Nobody else holds it (the tensor and this function do): its memory changes hands instead of being
   // wrapped.
   if (result.use_count() == 1 && storage.use_count() == 2) {
@@ -199,11 +221,15 @@ at::Tensor AliasCall::relabel(at::Tensor result) {
     impl->set_allocator(&allocator());
     return tensor_over(std::move(storage), result, c10::DispatchKey::PrivateUse1);
   }
-  auto wrapped = alias_storage(storage, device_at(index_));
-  original_storages_.add(wrapped.unsafeGetStorageImpl());
-  alias_storages_.add(impl);
-  storages_.push_back({storage, wrapped});
-  return tensor_over(std::move(wrapped), result, c10::DispatchKey::PrivateUse1);
+  return over_new_storage(result, alias_storage(storage, device_at(index_)));
+}
+
+// `storage` stands for the result's from now on, for other results over it as well.
+at::Tensor AliasCall::over_new_storage(const at::Tensor& result, c10::Storage storage) {
+  original_storages_.add(storage.unsafeGetStorageImpl());
+  alias_storages_.add(result.storage().unsafeGetStorageImpl());
+  storages_.push_back({result.storage(), storage, {}});
+  return tensor_over(std::move(storage), result, c10::DispatchKey::PrivateUse1);
 }
 
 }  // namespace tefl::device

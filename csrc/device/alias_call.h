@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "device/alias_plan.h"
+#include "device/transfer.h"
 
 namespace tefl::device {
 
@@ -49,6 +50,7 @@ class AliasCall {
   };
   struct StorageTwin {
     c10::Storage alias, original;
+    Span span;  // what the arguments use of it; only where the target copies
   };
 
   void to_alias(c10::IValue& value, size_t argument);
@@ -56,7 +58,8 @@ class AliasCall {
   const at::Tensor& alias_of(const at::Tensor& tensor, size_t argument);
   bool is_ours(const at::Tensor& tensor, size_t argument);
   const at::Tensor& new_alias(const at::Tensor& tensor, bool written);
-  const c10::Storage& shared_alias(const c10::Storage& storage);
+  StorageTwin& shared_alias(const c10::Storage& storage);
+  void fetch_arguments();
   void choose_device();
   void fill_generators(c10::IValue* arguments) const;
   [[noreturn]] void throw_device_mismatch() const;
@@ -64,6 +67,7 @@ class AliasCall {
   void to_device(c10::IValue& value);
   at::Tensor original_of(at::Tensor result);
   at::Tensor relabel(at::Tensor result);
+  at::Tensor over_new_storage(const at::Tensor& result, c10::Storage storage);
 
   const AliasPlan& plan_;
   const c10::OperatorHandle& op_;
@@ -78,6 +82,7 @@ class AliasCall {
   AddressIndex originals_, aliases_;
   c10::SmallVector<StorageTwin, 4> storages_;
   AddressIndex original_storages_, alias_storages_;
+  std::unique_ptr<Transfer> transfer_;  // where the target copies; goes before the memory that it copies
 };
 
 }  // namespace tefl::device

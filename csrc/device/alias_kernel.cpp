@@ -19,7 +19,12 @@ const c10::DispatchKeySet kExcluded =
     c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
 
 void call_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack, c10::DeviceIndex index) {
-  wait_for_current_stream(index);  // the kernel runs now, on this thread, not in stream order
+  try {
+    wait_for_current_stream(index);  // the kernel runs now, on this thread, not in stream order
+  } catch (c10::Error& error) {
+    error.add_context("while " + c10::toString(op.operator_name()) + " waited for the work before it");
+    throw;
+  }
   RedirectHostMemory redirect(index);
   op.callBoxed(stack);
 }
@@ -28,13 +33,17 @@ void call_aliased(const AliasPlan& plan, const c10::OperatorHandle& op, torch::j
   ensure_initialized();
   AliasCall call(plan, op);
   call.enter(*stack);
-  {
+  try {
     c10::impl::ExcludeDispatchKeyGuard exclude(kExcluded);
-    if (alias_target().type == c10::kCPU) {
+    if (alias_target().type == c10::kCPU && !alias_target().copies) {
       call_on_host(op, stack, call.index());
     } else {
       op.callBoxed(stack);
     }
+  } catch (c10::NotImplementedError& error) {
+    // What the alias device lacks, a dtype for the most part, is said in its terms: the device is named here.
+    error.add_context(c10::str("while ", op.operator_name(), " ran on ", device_at(call.index())));
+    throw;
   }
   call.leave(*stack);
 }

@@ -14,6 +14,9 @@ bool is_optional_tensor_list(const c10::Type& type) {
   return list != nullptr && is_optional_of(*list->getElementType(), c10::TypeKind::TensorType);
 }
 
+// Batch norm writes these in training, and its schemas do not say so.
+bool is_running_statistic(const std::string& name) { return name == "running_mean" || name == "running_var"; }
+
 }  // namespace
 
 AliasPlan::AliasPlan(const c10::FunctionSchema& schema)
@@ -22,6 +25,7 @@ AliasPlan::AliasPlan(const c10::FunctionSchema& schema)
     const auto& argument = schema.arguments()[i];
     const uint64_t bit = uint64_t{1} << i;
     if (argument.alias_info() != nullptr && argument.alias_info()->isWrite()) written |= bit;
+    if (is_running_statistic(argument.name())) written |= bit;
     if (argument.name() == "indices" && is_optional_tensor_list(*argument.type())) indices |= bit;
     if (is_optional_of(*argument.type(), c10::TypeKind::GeneratorType)) generators |= bit;
   }

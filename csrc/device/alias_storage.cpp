@@ -1,10 +1,15 @@
 #include "device/alias_storage.h"
 
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/COW.h>
 #include <c10/util/Exception.h>
+
+#include <memory>
 
 #include "device/alias_target.h"
 #include "device/allocator.h"
 #include "device/current_device.h"
+#include "device/host_access.h"
 #include "device/provider.h"
 #include "device/streams.h"
 
@@ -16,8 +21,44 @@ void drop_source(void* source) {
   c10::raw::intrusive_ptr::decref(static_cast<c10::intrusive_ptr_target*>(source));
 }
 
+// The context of an alias for which the provider was told that the host has access, which ends with it.
+struct Section {
+  c10::Storage source;
+  void* pointer;
+  size_t bytes;
+};
+
+void end_section(void* context) {
+  const std::unique_ptr<Section> section(static_cast<Section*>(context));
+  end_host_access(section->source.device().index(), section->pointer, section->bytes);
+}
+
+c10::DataPtr open_section(const c10::Storage& source, void* data, c10::Device device) {
+  begin_host_access(source.device().index(), data, source.nbytes());
+  return {data, new Section{source, data, source.nbytes()}, &end_section, device};
+}
+
+bool needs_section(const c10::Storage& source, c10::Device device) {
+  return host_access_is_told() && device.is_cpu() && source.device_type() == kType && source.nbytes() != 0;
+}
+
+c10::DataPtr shared_data(const c10::Storage& source, c10::Device device) {
+  c10::StorageImpl* impl = source.unsafeGetStorageImpl();
+  void* data = writable_data(source);
+  if (C10_UNLIKELY(needs_section(source, device))) return open_section(source, data, device);
+  c10::raw::intrusive_ptr::incref(impl);
+  return {data, static_cast<c10::intrusive_ptr_target*>(impl), &drop_source, device};
+}
+
 c10::DispatchKey key_of(c10::DeviceType type) {
   return type == kType ? c10::DispatchKey::PrivateUse1 : alias_target().key;
+}
+
+void check_can_alias(const char* function) {
+  TORCH_CHECK(
+      !alias_target().copies, function, ": the memory of ", device_name(),
+      " can be computed on nowhere else, so that no other device has an alias of it; copy with .cpu() ",
+      "and .to(\"", device_name(), "\")");
 }
 
 // The device in whose memory `tensor`, of the alias device, lies.
@@ -31,17 +72,23 @@ c10::DeviceIndex owner_of(const at::Tensor& tensor) {
 
 }  // namespace
 
+void* writable_data(const c10::Storage& storage) {
+  c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
+  if (C10_LIKELY(!c10::impl::cow::is_cow_data_ptr(impl->data_ptr()))) return impl->mutable_data();
+  const c10::DeviceGuard guard(storage.device());
+  return impl->mutable_data();
+}
+
 c10::Storage alias_storage(const c10::Storage& source, c10::Device device) {
+  c10::DataPtr data = shared_data(source, device);
   c10::StorageImpl* impl = source.unsafeGetStorageImpl();
-  void* data = impl->mutable_data();  // a copy-on-write storage makes its own copy here
-  c10::raw::intrusive_ptr::incref(impl);
-  c10::DataPtr pointer(data, static_cast<c10::intrusive_ptr_target*>(impl), &drop_source, device);
-  return {c10::Storage::use_byte_size_t(), impl->nbytes(), std::move(pointer),
-          c10::GetAllocator(device.type()), impl->resizable()};
+  return {c10::Storage::use_byte_size_t(), impl->nbytes(), std::move(data), c10::GetAllocator(device.type()),
+          impl->resizable()};
 }
 
 c10::Storage source_of(const c10::Storage& alias) {
   const auto& pointer = alias.data_ptr();
+  if (pointer.get_deleter() == &end_section) return static_cast<Section*>(pointer.get_context())->source;
   if (pointer.get_deleter() != &drop_source) return {};
   auto* target = static_cast<c10::intrusive_ptr_target*>(pointer.get_context());
   return c10::Storage(
@@ -70,6 +117,7 @@ at::Tensor tensor_over(c10::Storage storage, const at::Tensor& like, c10::Dispat
 }
 
 at::Tensor as_alias(const at::Tensor& tensor) {
+  check_can_alias("as_alias()");
   TORCH_CHECK(tensor.device().type() == kType && tensor.has_storage(),
               "as_alias() takes a strided tensor on ", device_name(), ", got ", tensor.layout(), " on ",
               tensor.device());
@@ -81,6 +129,7 @@ at::Tensor as_alias(const at::Tensor& tensor) {
 }
 
 at::Tensor from_alias(const at::Tensor& tensor, c10::DeviceIndex index) {
+  check_can_alias("from_alias()");
   TORCH_CHECK(tensor.device().type() == alias_target().type && tensor.has_storage(),
               "from_alias() takes a strided tensor on ", c10::DeviceTypeName(alias_target().type, true),
               ", the alias device of ", device_name(), "; got ", tensor.layout(), " on ", tensor.device());

@@ -8,6 +8,10 @@ namespace tefl::device {
 /// A Storage labelled `device` over the memory of `source`, which it keeps alive.
 c10::Storage alias_storage(const c10::Storage& source, c10::Device device);
 
+/// Where the bytes of a Storage of our device may be written: a copy-on-write one gets its own copy first, on
+/// its own device and not on the current one.
+void* writable_data(const c10::Storage& storage);
+
 /// The Storage that alias_storage() was given to make `alias`, or an undefined one if it made it not.
 c10::Storage source_of(const c10::Storage& alias);
 

@@ -12,6 +12,7 @@ namespace tefl::device {
 struct AliasTarget {
   c10::DeviceType type;
   c10::DispatchKey key;
+  bool copies;  // what operators run on are copies in host memory: the device's can be used by nobody else
 
   /// The alias device of device `index`: the host, or the GPU of the same number.
   c10::Device device(c10::DeviceIndex index) const {

@@ -6,8 +6,10 @@
 #include <atomic>
 #include <mutex>
 
+#include "device/block_copy.h"
 #include "device/current_device.h"
 #include "device/device_cache.h"
+#include "device/host_access.h"
 #include "device/lifetime.h"
 #include "device/out_of_memory.h"
 #include "device/provider.h"
@@ -102,11 +104,9 @@ class Allocator final : public c10::DeviceAllocator {
   // Used where a copy-on-write storage comes into its own; both ends are blocks of this allocator.
   void copy_data(void* destination, const void* source, std::size_t bytes) const override {
     if (bytes == 0) return;
-    const auto block = find_block(source);
-    TORCH_INTERNAL_ASSERT(block);
-    const auto stream = native_stream(current_stream(block->device));
-    check(runtime().memcpy_async(destination, block->device, source, block->device, bytes, stream),
-          "memcpy_async");
+    const auto from = find_block(source), to = find_block(destination);
+    TORCH_INTERNAL_ASSERT(from && to);
+    enqueue_copy(destination, to->device, source, from->device, bytes, current_stream(from->device));
   }
 
   bool initialized() override { return is_initialized(); }
@@ -151,12 +151,19 @@ void* allocate_block(size_t bytes, c10::DeviceIndex index) { return take_block(b
 void* allocate_block_for_host(size_t bytes, c10::DeviceIndex index) {
   const auto taken = take_block(bytes, index);
   // What this thread freed it has waited for, when the operator began that it now runs.
-  if (taken.freed_by != kNobody && taken.freed_by != this_thread()) wait_for_current_stream(index);
+  if (taken.freed_by == kNobody || taken.freed_by == this_thread()) return taken.pointer;
+  try {
+    wait_for_current_stream(index);
+  } catch (const c10::Error&) {
+    free_block(taken.pointer);
+    throw;
+  }
   return taken.pointer;
 }
 
 void free_block(void* pointer) noexcept {
   if (pointer == nullptr || !may_release()) return;
+  if (C10_UNLIKELY(host_access_is_told())) end_host_access_of_freed(pointer);
   try {
     const auto likely = last_used;
     if (DeviceCache* cache = caches[likely].load(std::memory_order_acquire)) {

@@ -6,6 +6,7 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_backward.h>
 #include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/empty_strided.h>
 #include <c10/util/Exception.h>
 
 #include <array>
@@ -24,15 +25,25 @@ using sdp::SDPBackend;
 
 int64_t as_int(SDPBackend backend) { return static_cast<int64_t>(backend); }
 
-// ---------------------------------------------------------------------------------------------- the choice
-// --
+// ---------------------------------------------------------------------------------------------- choice --
+
+// A host tensor of the same shape, whose contents nobody reads: to choose, none of them need be copied.
+Tensor shape_of(const Tensor& tensor) {
+  return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(c10::kCPU))
+      .requires_grad_(tensor.requires_grad());
+}
 
 // The host no longer sees that the mask wants a gradient, which its fused kernel has not.
 int64_t choose_on_host(const Tensor& query, const Tensor& key, const Tensor& value, const MaybeTensor& mask,
                        double dropout, bool causal, std::optional<double> scale, bool grouped) {
   const bool mask_gradient = mask && mask->defined() && mask->requires_grad();
   if (mask_gradient) return as_int(SDPBackend::math);
-  return at::_fused_sdp_choice(query, key, value, mask, dropout, causal, scale, grouped);
+  if (!alias_target().copies) {
+    return at::_fused_sdp_choice(query, key, value, mask, dropout, causal, scale, grouped);
+  }
+  const auto shaped = mask && mask->defined() ? MaybeTensor(shape_of(*mask)) : std::nullopt;
+  return at::_fused_sdp_choice(shape_of(query), shape_of(key), shape_of(value), shaped, dropout, causal,
+                               scale, grouped);
 }
 
 // What the alias device is asked with: the same memory, wanting a gradient where the tensor does.

@@ -10,11 +10,13 @@
 #include "device/alias_storage.h"
 #include "device/alias_target.h"
 #include "device/allocator.h"
+#include "device/block_copy.h"
 #include "device/current_device.h"
 #include "device/events.h"
 #include "device/pinned.h"
 #include "device/provider.h"
 #include "device/streams.h"
+#include "device/transfer.h"
 
 namespace tefl::device {
 namespace {
@@ -37,9 +39,9 @@ bool same_layout(const at::Tensor& a, const at::Tensor& b) {
 }
 
 void enqueue(const at::Tensor& source, const at::Tensor& destination, c10::Stream stream) {
-  check(runtime().memcpy_async(destination.mutable_data_ptr(), place(destination), source.const_data_ptr(),
-                               place(source), source.nbytes(), native_stream(stream)),
-        "memcpy_async");
+  writable_data(destination.storage());
+  enqueue_copy(destination.mutable_data_ptr(), place(destination), source.const_data_ptr(), place(source),
+               source.nbytes(), stream);
 }
 
 // In the source's stream. The write waits for readers of the destination, and its later readers for the
@@ -49,7 +51,12 @@ void copy_block_on_device(const at::Tensor& source, const at::Tensor& destinatio
   const auto other = current_stream(destination.device().index());
   order_streams(other, stream);
   enqueue(source, destination, stream);
-  order_streams(stream, other);
+  try {
+    order_streams(stream, other);
+  } catch (const c10::Error&) {
+    drain_stream(stream);  // or the memory would be used again while it is still written
+    throw;
+  }
 }
 
 void copy_block_with_host(const at::Tensor& source, const at::Tensor& destination, bool non_blocking) {
@@ -78,6 +85,19 @@ void copy_by_alias(const at::Tensor& source, const at::Tensor& destination, bool
   }
 }
 
+// The same where the host cannot reach the device's memory: both are on the device.
+void copy_by_host(const at::Tensor& source, const at::Tensor& destination) {
+  const auto from = host_storage(source.storage());
+  const auto to = share_memory(source, destination) ? from : host_storage(destination.storage());
+  Transfer transfer(destination.device().index(), "aten::_copy_from");
+  transfer.fetch(source.storage(), from, span_of(source));
+  transfer.wait();
+  const auto result = tensor_over(to, destination, alias_target().key);
+  result.copy_(tensor_over(from, source, alias_target().key));
+  transfer.give_back(result, destination);
+  transfer.finish();
+}
+
 // Converts where the source is, copies a block, and converts again where the destination cannot take one.
 void copy_in_stages(const at::Tensor& source, const at::Tensor& destination, bool non_blocking) {
   const bool direct = is_plain(destination);
@@ -99,6 +119,8 @@ void copy_expanded(const at::Tensor& source, const at::Tensor& destination, bool
     copy_in_stages(source, destination, non_blocking);
   } else if (same_layout(source, destination) && !share_memory(source, destination)) {
     copy_block_on_device(source, destination);
+  } else if (alias_target().copies) {
+    copy_by_host(source, destination);
   } else {
     copy_by_alias(source, destination, non_blocking);
   }
@@ -133,9 +155,7 @@ void resize_storage(const c10::Storage& storage, size_t bytes) {
   const size_t kept = std::min(bytes, impl->nbytes());
   if (kept != 0) {
     const auto index = storage.device().index();
-    check(runtime().memcpy_async(data.get(), index, impl->data(), index, kept,
-                                 native_stream(current_stream(index))),
-          "memcpy_async");
+    enqueue_copy(data.get(), index, impl->data(), index, kept, current_stream(index));
   }
   impl->set_data_ptr_noswap(std::move(data));
   impl->set_nbytes(bytes);

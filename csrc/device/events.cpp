@@ -4,8 +4,10 @@
 
 #include "device/current_device.h"
 #include "device/lifetime.h"
+#include "device/patience.h"
 #include "device/provider.h"
 #include "device/shared.h"
+#include "device/stream_log.h"
 #include "device/streams.h"
 
 namespace tefl::device {
@@ -55,6 +57,10 @@ bool query_event(void* event) {
 void synchronize_event(void* event) {
   if (event == nullptr) return;
   ensure_initialized();
+  const double seconds = patience();
+  if (C10_UNLIKELY(seconds > 0) && !poll([&] { return query_event(event); }, seconds)) {
+    throw_timed_out("synchronize", seconds, "an event was recorded in one of " + describe_busy_streams(-1));
+  }
   if (shared_guard()) return shared_guard()->synchronizeEvent(event);
   check(runtime().event_synchronize(native(event)), "event_synchronize");
 }
@@ -77,10 +83,13 @@ void destroy_event(void* event, c10::DeviceIndex index) noexcept {
 
 void order_streams(c10::Stream earlier, c10::Stream later) {
   if (earlier == later) return;
-  void* event = nullptr;
-  record_event(&event, earlier, /*timing=*/false);
-  block_stream(event, later);
-  destroy_event(event, earlier.device_index());
+  struct Once {
+    ~Once() { destroy_event(event, index); }
+    const c10::DeviceIndex index;
+    void* event = nullptr;
+  } once{earlier.device_index()};
+  record_event(&once.event, earlier, /*timing=*/false);
+  block_stream(once.event, later);
 }
 
 }  // namespace tefl::device

@@ -5,7 +5,7 @@
 #include "device/allocator.h"
 #include "device/current_device.h"
 #include "device/events.h"
-#include "device/provider.h"
+#include "device/patience.h"
 #include "device/streams.h"
 
 namespace tefl::device {
@@ -24,7 +24,9 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     set_device_unchecked(device.index());
   }
   c10::DeviceIndex deviceCount() const noexcept override { return device_count(); }
-  void synchronizeDevice(const c10::DeviceIndex index) const override { synchronize_device(index); }
+  void synchronizeDevice(const c10::DeviceIndex index) const override {
+    synchronize_device(index, patience());
+  }
 
   c10::Stream getStream(c10::Device device) const override {
     return current_stream(resolve_index(device.index()));

@@ -3,6 +3,7 @@
 #include <c10/core/CPUAllocator.h>
 
 #include "device/allocator.h"
+#include "device/host_access.h"
 
 namespace tefl::device {
 namespace {
@@ -27,6 +28,9 @@ class HostAllocator final : public c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
     if (C10_LIKELY(redirected_to < 0)) return wrapped->allocate(bytes);
     void* pointer = allocate_block_for_host(bytes, redirected_to);
+    if (C10_UNLIKELY(host_access_is_told()) && pointer != nullptr) {
+      begin_host_access_in_scope(redirected_to, pointer, bytes);
+    }
     return {pointer, pointer, &free_block, c10::Device(c10::kCPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override {

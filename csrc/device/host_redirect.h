@@ -3,6 +3,8 @@
 
 #include <c10/core/Device.h>
 
+#include "device/host_access.h"
+
 namespace tefl::device {
 
 /// Wraps PyTorch's CPU allocator so that what a thread allocates inside a RedirectHostMemory scope is device
@@ -20,6 +22,7 @@ class RedirectHostMemory {
 
  private:
   c10::DeviceIndex before_;
+  HostAccessScope scope_;
 };
 
 }  // namespace tefl::device

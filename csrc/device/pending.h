@@ -2,12 +2,14 @@
 #pragma once
 
 #include <c10/core/Stream.h>
+#include <c10/util/Exception.h>
 
 #include <deque>
 #include <map>
 #include <vector>
 
 #include "device/events.h"
+#include "device/streams.h"
 
 namespace tefl::device {
 
@@ -24,7 +26,12 @@ class Pending {
       event = spare_.back();
       spare_.pop_back();
     }
-    record_event(&event, stream, /*timing=*/false);
+    try {
+      record_event(&event, stream, /*timing=*/false);
+    } catch (const c10::Error&) {
+      destroy_event(event, stream.device_index());
+      return drain_stream(stream);  // what cannot be marked is waited for
+    }
     queues_[{stream.device_index(), stream.id()}].push_back({event, block});
     ++block->pending;
   }

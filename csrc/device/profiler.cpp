@@ -6,7 +6,7 @@
 
 #include "device/current_device.h"
 #include "device/events.h"
-#include "device/provider.h"
+#include "device/patience.h"
 #include "device/streams.h"
 
 namespace tefl::device {
@@ -47,7 +47,7 @@ class EventStubs final : public torch::profiler::impl::ProfilerStubs {
       action(index);
     }
   }
-  void synchronize() const override { synchronize_device(current_device()); }
+  void synchronize() const override { synchronize_device(current_device(), patience()); }
 };
 
 }  // namespace

@@ -24,7 +24,8 @@ struct Field {
   size_t offset;
 };
 
-#define TEFL_FIELD(table, member) {#member, offsetof(table, member)}
+#define TEFL_FIELD(table, member) \
+  Field { #member, offsetof(table, member) }
 
 constexpr Field kRuntimeFields[] = {
     TEFL_FIELD(tefl_runtime, init),
@@ -165,10 +166,23 @@ class Judge {
       return;
     }
     check_fields("tefl_runtime", runtime, runtime->size, kRuntimeFields, "implement it: it is mandatory");
-    constexpr size_t pair_end = offsetof(tefl_runtime, host_free) + sizeof(runtime->host_free);
-    if (runtime->size >= pair_end && (runtime->host_malloc == nullptr) != (runtime->host_free == nullptr)) {
-      defect("tefl_runtime has only one of host_malloc and host_free", "implement both or neither");
-    }
+    check_pair(*runtime, TEFL_FIELD(tefl_runtime, host_malloc), TEFL_FIELD(tefl_runtime, host_free));
+    check_pair(*runtime, TEFL_FIELD(tefl_runtime, host_access_begin),
+               TEFL_FIELD(tefl_runtime, host_access_end));
+  }
+
+  // Functions that are of no use without each other; `second` comes later in the table.
+  void check_pair(const tefl_runtime& runtime, const Field& first, const Field& second) {
+    if (is_there(runtime, first) == is_there(runtime, second)) return;
+    defect(std::string("tefl_runtime has only one of ") + first.name + " and " + second.name,
+           "implement both or neither");
+  }
+
+  static bool is_there(const tefl_runtime& runtime, const Field& field) {
+    void* value = nullptr;
+    if (field.offset + sizeof(value) > runtime.size) return false;
+    std::memcpy(&value, reinterpret_cast<const char*>(&runtime) + field.offset, sizeof(value));
+    return value != nullptr;
   }
 
   template <size_t N>
@@ -257,10 +271,15 @@ const std::string& device_name() { return active_slot().device_name; }
 bool is_active() { return active_slot().table != nullptr; }
 
 void check(tefl_status status, const char* function) {
-  if (status == TEFL_OK) return;
-  const char* reason = active().last_error();
-  std::string message = device_name() + ": " + function + " failed: ";
-  message += reason != nullptr && *reason != '\0' ? reason : "status " + std::to_string(status);
+  if (C10_UNLIKELY(status != TEFL_OK)) {
+    const char* reason = active().last_error();
+    throw_status(status, function, reason != nullptr ? reason : "");
+  }
+}
+
+void throw_status(tefl_status status, const char* function, const std::string& detail) {
+  const std::string message = device_name() + ": " + function +
+                              " failed: " + (detail.empty() ? "status " + std::to_string(status) : detail);
   const c10::SourceLocation here = {__func__, __FILE__, static_cast<uint32_t>(__LINE__)};
   if (status == TEFL_ERR_OUT_OF_MEMORY) throw c10::OutOfMemoryError(here, message);
   // Python sees torch.AcceleratorError, which says that the device and not the caller is at fault.

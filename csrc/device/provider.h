@@ -36,6 +36,9 @@ bool is_active();
 /// c10::Error. The message reads "<device name>: <function> failed: <the provider's message>".
 void check(tefl_status status, const char* function);
 
+/// Throws that error, `detail` in the place of the provider's message.
+[[noreturn]] void throw_status(tefl_status status, const char* function, const std::string& detail = {});
+
 /// Starts the provider's runtime on first use, once for the process, from any thread. Throws in a child that
 /// was forked after the runtime had started, with the advice CUDA gives.
 void ensure_initialized();

@@ -9,8 +9,10 @@
 #include "device/alias_storage.h"
 #include "device/autograd_threads.h"
 #include "device/current_device.h"
+#include "device/fallback_counts.h"
 #include "device/generator.h"
 #include "device/lifetime.h"
+#include "device/patience.h"
 #include "device/provider.h"
 #include "device/register.h"
 #include "device/shared.h"
@@ -84,6 +86,11 @@ py::dict device_properties(c10::DeviceIndex index) {
   return properties;
 }
 
+// A timeout of 0 is the one set for the process.
+void synchronize(c10::DeviceIndex index, double timeout) {
+  synchronize_device(index, timeout > 0 ? timeout : patience());
+}
+
 uintptr_t raw_stream(c10::DeviceIndex index) {
   return reinterpret_cast<uintptr_t>(native_stream(current_stream(resolve_index(index))));
 }
@@ -132,7 +139,9 @@ void bind_devices(py::module_& m) {
   m.def("set_device", wrap_pybind_function([](c10::DeviceIndex index) { exchange_device(index); }),
         py::arg("index"));
   m.def("exchange_device", wrap_pybind_function(&exchange_device), py::arg("index"));
-  m.def("synchronize", wrap_pybind_function_no_gil(&synchronize_device), py::arg("index") = -1);
+  m.def("synchronize", wrap_pybind_function_no_gil(&synchronize), py::arg("index") = -1,
+        py::arg("timeout") = 0.0);
+  m.def("set_patience", &set_patience, py::arg("seconds"), "After how long a wait gives up; 0 for never.");
   m.def("device_properties", wrap_pybind_function(&device_properties), py::arg("index"));
   m.def("default_generator", wrap_pybind_function(&generator_object), py::arg("index"));
   m.def("raw_stream", wrap_pybind_function(&raw_stream), py::arg("index") = -1,
@@ -149,10 +158,39 @@ void bind_aliases(py::module_& m) {
         py::arg("tensor"), py::arg("index") = -1);
 }
 
+// The notice takes Python's lock on whichever thread runs the operator. What it raises is shown and dropped.
+void notice_fallbacks(const py::function& notice) {
+  const auto* kept = new py::function(notice);  // never freed: threads may call it to the very end
+  on_first_fallback([kept](const std::string& op) {
+    if (!may_release()) return;
+    const py::gil_scoped_acquire gil;
+    try {
+      (*kept)(op);
+    } catch (py::error_already_set& error) {
+      error.discard_as_unraisable("tefl's notice of a fallback");
+    }
+  });
+}
+
+py::list fallbacks() {
+  py::list rows;
+  for (const FallbackCount& count : fallback_counts()) {
+    rows.append(py::make_tuple(count.op, count.calls, count.bytes_to_host, count.bytes_to_device));
+  }
+  return rows;
+}
+
+void bind_fallbacks(py::module_& m) {
+  m.def("fallbacks", &fallbacks, "[(op, calls, bytes to the host, bytes to the device)]");
+  m.def("reset_fallbacks", &reset_fallback_counts);
+  m.def("on_first_fallback", &notice_fallbacks, py::arg("notice"));
+}
+
 }  // namespace
 
 void bind(py::module_& m) {
   bind_claiming(m);
+  bind_fallbacks(m);
   bind_devices(m);
   bind_aliases(m);
 }

@@ -10,6 +10,8 @@
 #include <tuple>
 #include <vector>
 
+#include "device/implement.h"
+
 namespace tefl::device {
 namespace {
 
@@ -80,10 +82,10 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> gru_cell_backward(const Tenso
 }  // namespace
 
 void register_recurrent_cells(torch::Library& aten) {
-  aten.impl("_thnn_fused_lstm_cell", lstm_cell);
-  aten.impl("_thnn_fused_lstm_cell_backward_impl", lstm_cell_backward);
-  aten.impl("_thnn_fused_gru_cell", gru_cell);
-  aten.impl("_thnn_fused_gru_cell_backward", gru_cell_backward);
+  implement(aten, "_thnn_fused_lstm_cell", lstm_cell);
+  implement(aten, "_thnn_fused_lstm_cell_backward_impl", lstm_cell_backward);
+  implement(aten, "_thnn_fused_gru_cell", gru_cell);
+  implement(aten, "_thnn_fused_gru_cell_backward", gru_cell_backward);
 }
 
 }  // namespace tefl::device

@@ -19,7 +19,9 @@
 #include "device/factory.h"
 #include "device/guard.h"
 #include "device/hooks.h"
+#include "device/host_access.h"
 #include "device/host_redirect.h"
+#include "device/implement.h"
 #include "device/pinned.h"
 #include "device/profiler.h"
 #include "device/recurrent.h"
@@ -56,14 +58,14 @@ bool is_aliased(const c10::OperatorName& name, const c10::OperatorHandle& op) {
 
 void register_own_kernels() {
   auto& aten = open_library("aten", DispatchKey::PrivateUse1);
-  aten.impl("empty.memory_format", empty);
-  aten.impl("empty_strided", empty_strided);
-  aten.impl("_efficientzerotensor", efficient_zero_tensor);
-  aten.impl("_copy_from", copy_from);
-  aten.impl("_copy_from_and_resize", copy_from_and_resize);
+  implement(aten, "empty.memory_format", empty);
+  implement(aten, "empty_strided", empty_strided);
+  implement(aten, "_efficientzerotensor", efficient_zero_tensor);
+  implement(aten, "_copy_from", copy_from);
+  implement(aten, "_copy_from_and_resize", copy_from_and_resize);
   register_views(aten);
   if (alias_target().type == c10::kCPU) {  // a GPU has its own kernels for these
-    aten.impl("native_dropout", native_dropout);
+    implement(aten, "native_dropout", native_dropout);
     register_recurrent_cells(aten);
   } else {
     register_attention(aten);
@@ -118,10 +120,7 @@ std::vector<Defect> claim_defects(const tefl_provider& provider) {
     defects.push_back({"another library has registered a PrivateUse1 device in this process",
                        "do not import it; TORCH_DEVICE_BACKEND_AUTOLOAD=0 keeps it from loading itself"});
   }
-  if (provider.alias == TEFL_ALIAS_NONE) {
-    defects.push_back({"tefl_provider.alias is TEFL_ALIAS_NONE: operators have nowhere to run",
-                       "declare TEFL_ALIAS_CPU or TEFL_ALIAS_CUDA where the device's memory allows it"});
-  } else if (provider.alias == TEFL_ALIAS_CUDA && !c10::impl::hasDeviceGuardImpl(c10::kCUDA)) {
+  if (provider.alias == TEFL_ALIAS_CUDA && !c10::impl::hasDeviceGuardImpl(c10::kCUDA)) {
     defects.push_back({"tefl_provider.alias is TEFL_ALIAS_CUDA, and this PyTorch is built without CUDA",
                        "install a CUDA build of PyTorch"});
   }
@@ -134,6 +133,7 @@ int claim(const tefl_provider* provider, const std::string& name) {
   }
   set_active(provider, name);
   set_alias_target(provider->alias);
+  learn_host_access();
   if (provider->alias == TEFL_ALIAS_CUDA) share_guard(alias_target().type);
   install_guard();
   install_allocator();

@@ -10,8 +10,10 @@
 #include <vector>
 
 #include "device/current_device.h"
+#include "device/patience.h"
 #include "device/provider.h"
 #include "device/shared.h"
+#include "device/stream_log.h"
 
 namespace tefl::device {
 namespace {
@@ -54,6 +56,38 @@ std::pair<int, int> priority_range(c10::DeviceIndex index) {
   int32_t least = 0, greatest = 0;
   check(runtime().stream_priority_range(index, &least, &greatest), "stream_priority_range");
   return {least, greatest};
+}
+
+std::vector<c10::Stream> pooled_streams(c10::DeviceIndex index) {
+  std::vector<c10::Stream> all{stream_with_id(index, 0)};
+  Pool& pool = pool_of(index);
+  const std::lock_guard<std::mutex> lock(pool.mutex);
+  for (const auto& [priority, streams] : pool.streams) {
+    for (tefl_stream stream : streams) {
+      all.push_back(stream_with_id(index, reinterpret_cast<c10::StreamId>(stream)));
+    }
+  }
+  return all;
+}
+
+// Asks instead of waiting, so that the wait that follows ends at once.
+void await_stream(c10::Stream stream, double seconds) {
+  if (poll([&] { return query_stream(stream); }, seconds)) return;
+  throw_timed_out("synchronize", seconds, describe_stream(stream, native_stream(stream)));
+}
+
+[[noreturn]] void throw_with_place(tefl_status status, const char* function, const std::string& place) {
+  const char* reason = active().last_error();
+  throw_status(status, function, (reason != nullptr ? reason : "") + std::string(" (") + place + ")");
+}
+
+void synchronize_shared(c10::Stream stream) {
+  ensure_initialized();
+  const double seconds = patience();
+  if (seconds > 0 && !poll([&] { return query_stream(stream); }, seconds)) {
+    throw_timed_out("synchronize", seconds, c10::str(stream));
+  }
+  shared_guard()->synchronizeStream(shared_stream(stream));
 }
 
 }  // namespace
@@ -122,18 +156,49 @@ bool query_stream(c10::Stream stream) {
 }
 
 void synchronize_stream(c10::Stream stream) {
-  if (shared_guard()) {
-    ensure_initialized();
-    return shared_guard()->synchronizeStream(shared_stream(stream));
+  if (shared_guard()) return synchronize_shared(stream);
+  const auto native = native_stream(stream);
+  if (C10_UNLIKELY(patience() > 0)) await_stream(stream, patience());
+  const uint64_t count = noted(native);
+  const auto status = runtime().stream_synchronize(native);
+  if (C10_UNLIKELY(status != TEFL_OK)) {
+    const auto place = describe_stream(stream, native);
+    note_done(native, count);
+    throw_with_place(status, "stream_synchronize", place);
   }
-  check(runtime().stream_synchronize(native_stream(stream)), "stream_synchronize");
+  note_done(native, count);
 }
 
-void synchronize_device(c10::DeviceIndex index) {
+void drain_stream(c10::Stream stream) noexcept {
+  int refusals = 0;
+  const auto done = [&] {
+    try {
+      return query_stream(stream);
+    } catch (const c10::Error&) {
+      return ++refusals > 3;  // a device that does not answer is not waited for
+    }
+  };
+  constexpr double kOneHour = 3600;
+  poll(done, patience() > 0 ? patience() : kOneHour);
+}
+
+void synchronize_device(c10::DeviceIndex index, double seconds) {
   ensure_initialized();
   index = resolve_index(index);
-  if (shared_guard()) return shared_guard()->synchronizeDevice(index);
-  check(runtime().device_synchronize(index), "device_synchronize");
+  if (shared_guard()) {
+    if (seconds > 0) await_stream(current_stream(index), seconds);
+    return shared_guard()->synchronizeDevice(index);
+  }
+  const auto streams = pooled_streams(index);
+  std::vector<uint64_t> counts;
+  for (const c10::Stream stream : streams) {
+    if (seconds > 0) await_stream(stream, seconds);
+    counts.push_back(noted(native_stream(stream)));
+  }
+  const auto status = runtime().device_synchronize(index);
+  const auto place = status == TEFL_OK ? "" : c10::str(device_at(index), " | ", describe_busy_streams(index));
+  for (size_t i = 0; i < streams.size(); ++i) note_done(native_stream(streams[i]), counts[i]);
+  if (status != TEFL_OK) throw_with_place(status, "device_synchronize", place);
 }
 
 void wait_for_current_stream(c10::DeviceIndex index) { synchronize_stream(current_stream(index)); }

@@ -21,12 +21,17 @@ c10::Stream new_urgent_stream(c10::DeviceIndex index);
 /// The provider's handle of `stream`. Starts the runtime.
 tefl_stream native_stream(c10::Stream stream);
 
-/// Whether all work now in `stream` is done, and waiting until it is.
+/// Whether all work now in `stream` is done, and waiting until it is. An error of the device that comes up is
+/// torch.AcceleratorError's C++ type, and names the stream and what was enqueued there; so is a wait that
+/// takes longer than patience() allows.
 bool query_stream(c10::Stream stream);
 void synchronize_stream(c10::Stream stream);
 
-/// Waits until all work on device `index`, the current one if negative, is done. Starts the runtime.
-void synchronize_device(c10::DeviceIndex index);
+/// Waits until the work is done and leaves its errors for whoever synchronises next. For clearing up.
+void drain_stream(c10::Stream stream) noexcept;
+
+/// Waits for all streams of device `index`, at most `seconds` if that is not 0. Starts the runtime.
+void synchronize_device(c10::DeviceIndex index, double seconds);
 
 /// Waits until the work of the calling thread's current stream on device `index` is done.
 void wait_for_current_stream(c10::DeviceIndex index);

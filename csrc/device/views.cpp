@@ -1,16 +1,25 @@
 #include "device/views.h"
 
+#include <ATen/Context.h>
+#include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/native/ResizeCommon.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/resize_native.h>
 #include <ATen/ops/set_native.h>
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_as_complex_native.h>
 #include <ATen/ops/view_as_real_native.h>
 #include <ATen/ops/view_native.h>
 
+#include <algorithm>
+
+#include "device/alias_target.h"
 #include "device/allocator.h"
+#include "device/copy.h"
 #include "device/current_device.h"
+#include "device/implement.h"
 
 namespace tefl::device {
 namespace {
@@ -19,6 +28,48 @@ at::Tensor& set_storage(at::Tensor& self, at::Storage source) { return at::nativ
 
 at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& source) {
   return at::native::set_tensor_(self, source);
+}
+
+// Here and below the storage grows by a copy on the device before the CPU's function, which would copy on the
+// host, looks at it.
+void grow(const at::Storage& storage, size_t bytes) {
+  if (bytes > storage.nbytes() && storage.resizable()) resize_storage(storage, bytes);
+}
+
+bool any_negative(at::IntArrayRef numbers) {
+  return std::any_of(numbers.begin(), numbers.end(), [](int64_t number) { return number < 0; });
+}
+
+// Where the shape stays, or is none, the CPU's function grows nothing and raises.
+bool may_grow(const at::Tensor& self, int64_t offset, at::IntArrayRef size, at::IntArrayRef stride) {
+  if (offset < 0 || any_negative(size) || any_negative(stride)) return false;
+  if (!stride.empty() && stride.size() != size.size()) return false;
+  return self.sizes() != size || (!stride.empty() && self.strides() != stride);
+}
+
+at::Tensor& set_storage_at(at::Tensor& self, at::Storage source, int64_t offset, at::IntArrayRef size,
+                           at::IntArrayRef stride) {
+  if (may_grow(self, offset, size, stride)) {
+    grow(source, stride.size() == size.size()
+                     ? at::detail::computeStorageNbytes(size, stride, self.itemsize(), offset)
+                     : at::detail::computeStorageNbytesContiguous(size, self.itemsize(), offset));
+  }
+  return at::native::set_storage_cpu_(self, std::move(source), offset, size, stride);
+}
+
+const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef size,
+                         std::optional<at::MemoryFormat> format) {
+  const auto before = static_cast<int64_t>(self.storage().nbytes());
+  if (may_grow(self, 0, size, {})) {
+    grow(self.storage(),
+         at::detail::computeStorageNbytesContiguous(size, self.itemsize(), self.storage_offset()));
+  }
+  at::native::resize_(self, size, format);
+  const auto& context = at::globalContext();
+  if (context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory()) {
+    at::native::fill_resize_deterministic_(self, before);
+  }
+  return self;
 }
 
 at::Tensor& set_nothing(at::Tensor& self) {
@@ -48,18 +99,20 @@ bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& 
 }  // namespace
 
 void register_views(torch::Library& aten) {
-  aten.impl("as_strided", at::native::as_strided_tensorimpl);
-  aten.impl("view", at::native::view);
-  aten.impl("_reshape_alias", at::native::_reshape_alias);
-  aten.impl("unfold", at::native::unfold);
-  aten.impl("view_as_real", at::native::view_as_real);
-  aten.impl("view_as_complex", at::native::view_as_complex);
-  aten.impl("set_", set_nothing);
-  aten.impl("set_.source_Tensor", set_tensor);
-  aten.impl("set_.source_Storage", set_storage);
-  aten.impl("set_.source_Storage_storage_offset", at::native::set_storage_cpu_);
-  aten.impl("record_stream", record_stream);
-  aten.impl("_has_compatible_shallow_copy_type", has_compatible_shallow_copy_type);
+  implement(aten, "as_strided", at::native::as_strided_tensorimpl);
+  implement(aten, "view", at::native::view);
+  implement(aten, "_reshape_alias", at::native::_reshape_alias);
+  implement(aten, "unfold", at::native::unfold);
+  implement(aten, "view_as_real", at::native::view_as_real);
+  implement(aten, "view_as_complex", at::native::view_as_complex);
+  implement(aten, "set_", set_nothing);
+  implement(aten, "set_.source_Tensor", set_tensor);
+  implement(aten, "set_.source_Storage", set_storage);
+  implement(aten, "set_.source_Storage_storage_offset", set_storage_at);
+  implement(aten, "record_stream", record_stream);
+  // On a copy only what the tensor had before would be known.
+  if (alias_target().copies) implement(aten, "resize_", resize);
+  implement(aten, "_has_compatible_shallow_copy_type", has_compatible_shallow_copy_type);
 }
 
 }  // namespace tefl::device

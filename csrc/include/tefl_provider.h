@@ -37,7 +37,7 @@ extern "C" {
 #endif
 
 #define TEFL_PROVIDER_ABI_MAJOR 1
-#define TEFL_PROVIDER_ABI_MINOR 0
+#define TEFL_PROVIDER_ABI_MINOR 1
 
 #if defined(_WIN32)
 #define TEFL_PROVIDER_EXPORT __declspec(dllexport)
@@ -65,7 +65,7 @@ enum {
  * operators run for which the vendor brings no kernel. */
 typedef int32_t tefl_alias;
 enum {
-  TEFL_ALIAS_NONE = 0, /* nowhere: reserved, this version of tefl refuses to claim such a device */
+  TEFL_ALIAS_NONE = 0, /* nowhere else: operators run on copies of their operands in host memory */
   TEFL_ALIAS_CPU = 1,  /* on the host: an ordinary load or store through a device pointer works */
   TEFL_ALIAS_CUDA = 2  /* on an NVIDIA GPU, by the CUDA runtime PyTorch is linked to, same device indices */
 };
@@ -176,6 +176,22 @@ typedef struct tefl_runtime {
 
   /* Milliseconds from `start` to `end`, both done and created with timing on one device. */
   tefl_status (*event_elapsed_ms)(tefl_event start, tefl_event end, double* milliseconds);
+
+  /* Since 1.1. Optional, both or neither; asked of devices with TEFL_ALIAS_CPU only. "begin": the host is
+   * about to load from and store to `bytes` bytes from `pointer` on, which lie in one allocation of `device`,
+   * and the work that might still write them was waited for. "end": it has done so. tefl puts them around all
+   * that the host does to device memory in place: PyTorch's CPU kernels, and tensors that as_alias() gives,
+   * for as long as those live. Sections nest and overlap, in one thread and in several; each begin is
+   * followed by one end with the same arguments, perhaps from another thread. A device that needs caches
+   * flushed around host access does it here, and one that guards its memory against stray access opens it.
+   * NULL: nothing of the kind. */
+  tefl_status (*host_access_begin)(int32_t device, void* pointer, size_t bytes);
+  tefl_status (*host_access_end)(int32_t device, void* pointer, size_t bytes);
+
+  /* Since 1.1. Optional. Write into `text`, which has room for `bytes` > 0 bytes, what `stream` is doing now,
+   * as a zero-terminated string cut to that room: "kernel 'scale'", "" where it is idle. For the error that
+   * tells a user what a wait was given up on; must not wait itself. */
+  tefl_status (*stream_describe)(tefl_stream stream, char* text, size_t bytes);
 } tefl_runtime;
 
 /* ---------------------------------------------------------------------------------------------- launch -- */

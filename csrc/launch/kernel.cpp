@@ -6,6 +6,10 @@
 
 #include <sstream>
 
+#include "device/current_device.h"
+#include "device/stream_log.h"
+#include "device/streams.h"
+
 namespace tefl::launch {
 namespace {
 
@@ -30,7 +34,10 @@ Function Binary::function(const Launcher& launcher, c10::Device device, const st
 }
 
 Kernel::Kernel(std::shared_ptr<Binary> binary, std::string name, std::string signature)
-    : binary_(std::move(binary)), name_(std::move(name)), signature_(std::move(signature)) {
+    : binary_(std::move(binary)),
+      name_(std::move(name)),
+      signature_(std::move(signature)),
+      lasting_name_(device::interned(name_)) {
   const size_t bad = signature_.find_first_not_of("pilfd0");
   TORCH_CHECK(bad == std::string::npos, "kernel '", name_, "': the signature '", signature_, "' has '",
               signature_[bad],
@@ -53,6 +60,13 @@ Function Kernel::ready(const Launcher& launcher, c10::Device native, uint32_t sh
   return function;
 }
 
+// An error that the launch leads to later names it.
+void Kernel::note(c10::Device native, void* stream) const {
+  if (native.type() != device::kType) return;  // the driver's own errors are CUDA's affair
+  device::note_enqueued(device::current_stream(native.index()), static_cast<tefl_stream>(stream), "kernel",
+                        lasting_name_, 0);
+}
+
 void Kernel::launch(c10::Device device, const Config& config, const Arguments& arguments) {
   const Launcher& launcher = launcher_for(device);
   const c10::Device native = launcher.native(device);
@@ -66,6 +80,7 @@ void Kernel::enqueue(const Launcher& launcher, c10::Device native, void* stream,
   if (config.grid.x == 0 || config.grid.y == 0 || config.grid.z == 0) return;
   try {
     const Function function = ready(launcher, native, config.shared_bytes);
+    note(native, stream);
     launcher.launch(native, function, config, stream, parameters, parameter_count);
   } catch (c10::Error& error) {
     std::ostringstream context;

@@ -63,9 +63,11 @@ class Kernel {
   static constexpr uint32_t kFreeSharedBytes = 48 * 1024;
 
   Function ready(const Launcher& launcher, c10::Device native, uint32_t shared_bytes);
+  void note(c10::Device native, void* stream) const;
 
   const std::shared_ptr<Binary> binary_;
   const std::string name_, signature_;
+  const char* const lasting_name_;  // the same, for the stream's log
   // Read without a lock at every launch.
   std::array<Loaded, 2 * kDevices> loaded_{};
 };

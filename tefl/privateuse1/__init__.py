@@ -8,21 +8,26 @@ from tefl import _native
 from tefl.privateuse1.backend import PrivateUse1Backend
 from tefl.privateuse1.broker import backend_name, is_registered, register_backend
 from tefl.privateuse1.checks import BackendError, Defect
+from tefl.privateuse1.fallback_table import Fallback, FallbackTable, fallbacks, reset_fallbacks
 from tefl.privateuse1.names import parse_device_type
 from tefl.privateuse1.status import status
 
 __all__ = [
     "BackendError",
     "Defect",
+    "Fallback",
+    "FallbackTable",
     "PrivateUse1Backend",
     "as_alias",
     "backend_name",
     "device_arg",
+    "fallbacks",
     "from_alias",
     "is_registered",
     "parse_device_type",
     "raw_stream",
     "register_backend",
+    "reset_fallbacks",
     "status",
 ]
 

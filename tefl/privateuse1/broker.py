@@ -21,9 +21,9 @@ from torch.utils.backend_registration import (
 
 import tefl.dispatch
 from tefl import _env, _native
-from tefl._errors import one_line
+from tefl._errors import ConfigError, one_line
 from tefl._log import logger
-from tefl.privateuse1 import discovery, module, names
+from tefl.privateuse1 import discovery, fallback_table, module, names
 from tefl.privateuse1.backend import PrivateUse1Backend
 from tefl.privateuse1.checks import BackendError, Defect, declaration_defects, kernel_defects
 from tefl.privateuse1.library import ProviderLibrary, open_library, unusable_library
@@ -47,8 +47,7 @@ class Plan(NamedTuple):
         found += declaration_defects(
             backend.default_autocast_dtype, backend.register_kernels, backend.register_ccl
         )
-        # Without an alias device the kernels decide, which `register_kernels` is yet to bring.
-        return found if self.library.alias == "none" else [*found, *self.library.claim_defects()]
+        return [*found, *self.library.claim_defects(), *_setting_defects()]
 
 
 class Claim(NamedTuple):
@@ -56,6 +55,15 @@ class Claim(NamedTuple):
 
     plan: Plan
     defects: tuple[Defect, ...] = ()
+
+
+def _setting_defects() -> list[Defect]:
+    """Return what cannot be read of the variables that a claim passes on."""
+    try:
+        _env.get("TEFL_SYNC_TIMEOUT")
+    except ConfigError as error:
+        return [Defect(str(error), "correct the variable")]
+    return []
 
 
 _lock = threading.RLock()
@@ -255,10 +263,9 @@ def _call_register_kernels(plan: Plan) -> list[Library]:
 def _check_kernels(plan: Plan) -> None:
     native = _native.load()
     alias = plan.library.alias or "none"
-    defects = kernel_defects(alias, lambda op: native.has_kernel(op, "PrivateUse1"))
-    if alias == "none":
-        defects += plan.library.claim_defects()
-    if defects:
+    # A vendor that brings no kernels at all gets every operator by copies; one that does brings these first.
+    judged = plan.backend.register_kernels is not None
+    if judged and (defects := kernel_defects(alias, lambda op: native.has_kernel(op, "PrivateUse1"))):
         raise BackendError(_subject(plan), defects)
 
 
@@ -273,6 +280,8 @@ def _take_name(plan: Plan) -> None:
             stacklevel=2,
         )
     native.claim(plan.library.handle, name)
+    native.set_patience(_env.get("TEFL_SYNC_TIMEOUT"))
+    native.on_first_fallback(fallback_table.notice)
     _name_device(name, module.build(name, plan.backend.default_autocast_dtype))
     tefl.dispatch.set_active_provider(
         name=plan.library.name or name, device_name=name, alias=plan.library.alias or "none", arch=_arch

@@ -136,9 +136,15 @@ def _name() -> str:
     return torch._C._get_privateuse1_backend_name()
 
 
-def synchronize(device: Device | None = None) -> None:
-    """Wait until all work on `device`, the current one unless given, is done."""
-    _native.load().synchronize(device_index(device))
+def synchronize(device: Device | None = None, timeout: float | None = None) -> None:
+    """Wait until all work on `device`, the current one unless given, is done.
+
+    After `timeout` seconds, those of TEFL_SYNC_TIMEOUT unless given, torch.AcceleratorError names the stream
+    that is not done, what it is at, and what was enqueued there. Without either the wait has no end.
+    """
+    if timeout is not None and not 0 < timeout < float("inf"):
+        raise ValueError(f"synchronize: timeout is {timeout!r}, want a number of seconds above 0, or None")
+    _native.load().synchronize(device_index(device), timeout or 0.0)
 
 
 class DeviceProperties(NamedTuple):

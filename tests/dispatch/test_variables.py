@@ -39,6 +39,9 @@ SetEnv = Callable[..., None]
         ("TEFL_SIM_DEVICES", "4", 4),
         ("TEFL_SIM_CAPACITY", "64M", 64 * 2**20),
         ("TEFL_SIM_CAPACITY", "4096", 4096),
+        ("TEFL_SIM_FAULTS", "malloc:100,stream_sync:3*", "malloc:100,stream_sync:3*"),
+        ("TEFL_SYNC_TIMEOUT", "2.5", 2.5),
+        ("TEFL_SYNC_TIMEOUT", "30", 30.0),
     ],
 )
 def test_each_form_is_read(monkeypatch: pytest.MonkeyPatch, variable: str, text: str, value: object) -> None:
@@ -67,6 +70,9 @@ def test_each_form_is_read(monkeypatch: pytest.MonkeyPatch, variable: str, text:
         ("TEFL_SIM_DEVICES", "65", "65", "a number from 1 to 64"),
         ("TEFL_SIM_CAPACITY", "0", "0", "K, M or G"),
         ("TEFL_SIM_CAPACITY", "64MB", "64MB", "K, M or G"),
+        ("TEFL_SIM_FAULTS", "malloc:1,free", "'free'", "function:n separated by commas"),
+        ("TEFL_SYNC_TIMEOUT", "-1", "-1", "seconds"),
+        ("TEFL_SYNC_TIMEOUT", "nan", "nan", "seconds"),
     ],
 )
 def test_what_cannot_be_read_is_quoted_with_the_variable_and_the_accepted_forms(

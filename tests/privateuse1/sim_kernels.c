@@ -44,6 +44,12 @@ static int32_t fail_block(const tefl_sim_block* block, void* const* parameters) 
   return *(int32_t*)parameters[0];
 }
 
+/* fail_on(pointer, code): the same, of the device that the pointer belongs to. */
+static int32_t fail_on_block(const tefl_sim_block* block, void* const* parameters) {
+  (void)block;
+  return *(int32_t*)parameters[1];
+}
+
 /* nap_ms(milliseconds): takes that long. */
 static int32_t nap_block(const tefl_sim_block* block, void* const* parameters) {
   (void)block;
@@ -60,4 +66,5 @@ const tefl_sim_kernel store = {store_block, 2, store_bytes};
 const tefl_sim_kernel index_blocks = {index_block, 1, pointer_bytes};
 const tefl_sim_kernel shared = {shared_block, 1, pointer_bytes};
 const tefl_sim_kernel fail = {fail_block, 1, number_bytes};
+const tefl_sim_kernel fail_on = {fail_on_block, 2, store_bytes};
 const tefl_sim_kernel nap_ms = {nap_block, 1, number_bytes};

@@ -150,26 +150,3 @@ print(torch.ones(2, device="maca").sum().item())
     assert out[0] == "[] [\"the device 'maca' is claimed already in this process\"]"
     assert out[1].startswith("other cannot be claimed: the device 'maca' is claimed already")
     assert out[2] == "2.0"
-
-
-def test_a_device_whose_memory_nothing_can_compute_on_is_refused(python, compile_library):
-    from provider_source import provider_source
-
-    library = compile_library("opaque", provider_source(alias="TEFL_ALIAS_NONE"))
-    out = python(
-        f"""
-        import torch
-        from tefl import _native
-        native = _native.load()
-        handle, _ = native.load_provider({str(library)!r})
-        print(native.provider_info(handle)["alias"], native.claim_defects(handle)[0][0])
-        try:
-            native.claim(handle, "opaque")
-        except RuntimeError as error:
-            print(str(error).splitlines()[0])
-        print(native.has_kernel("aten::view", "PrivateUse1"), torch._C._get_privateuse1_backend_name())
-        """
-    ).splitlines()
-    assert out[0] == "none tefl_provider.alias is TEFL_ALIAS_NONE: operators have nowhere to run"
-    assert out[1].startswith("opaque cannot be claimed: tefl_provider.alias is TEFL_ALIAS_NONE")
-    assert out[2] == "False privateuseone"

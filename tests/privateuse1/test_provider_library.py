@@ -9,7 +9,8 @@ from provider_source import functions, provider_source
 
 from tefl.privateuse1.library import ProviderLibrary, open_library
 
-OPTIONAL = {"set_current_device", "host_malloc", "host_free"}
+SINCE_1_1 = ["host_access_begin", "host_access_end", "stream_describe"]
+OPTIONAL = {"set_current_device", "host_malloc", "host_free", *SINCE_1_1}
 MANDATORY = [name for name in functions("tefl_runtime") if name not in OPTIONAL]
 
 
@@ -33,7 +34,7 @@ def test_a_right_library_tells_its_facts(opened):
     library = opened()
     assert library.handle is not None
     assert library.defects == ()
-    assert (library.name, library.version, library.abi, library.alias) == ("acme", "1.0", "1.0", "cpu")
+    assert (library.name, library.version, library.abi, library.alias) == ("acme", "1.0", "1.1", "cpu")
 
 
 @pytest.mark.parametrize(("constant", "alias"), [("NONE", "none"), ("CPU", "cpu"), ("CUDA", "cuda")])
@@ -77,7 +78,7 @@ def test_a_library_whose_own_dependency_is_missing_is_told_so(compile_library):
 def test_another_major_version_names_both_versions_and_reads_no_further(opened, major, remedy):
     library = opened(major=major, minor="4", name="0", runtime="0")
     (what,) = whats(library)
-    assert f"was built for provider ABI {major}.4, this tefl speaks 1.0" in what
+    assert f"was built for provider ABI {major}.4, this tefl speaks 1.1" in what
     assert remedy in library.defects[0].remedy
 
 
@@ -101,9 +102,45 @@ def test_a_table_too_short_to_read_is_told_its_size(opened):
 
 def test_a_short_runtime_lacks_the_functions_past_its_end(opened):
     last_three = MANDATORY[-3:]
-    library = opened(runtime_size="sizeof(tefl_runtime) - 3 * sizeof(void*)")
+    library = opened(runtime_size="offsetof(tefl_runtime, event_query)")
     assert [what.split()[0] for what in whats(library)] == [f"tefl_runtime.{name}" for name in last_three]
     assert all("is missing: the table's size is" in what for what in whats(library))
+
+
+OLD_SIM = """
+#include <dlfcn.h>
+#include <string.h>
+#include "tefl_provider.h"
+const tefl_provider* tefl_provider_get(void) {
+  static char table[offsetof(tefl_runtime, host_access_begin)]; /* as long as version 1.0's was */
+  static tefl_provider provider;
+  void* library = dlopen(SIM, RTLD_NOW | RTLD_LOCAL);
+  provider = *((tefl_provider_get_fn)dlsym(library, "tefl_provider_get"))();
+  memcpy(table, provider.runtime, sizeof(table));
+  *(size_t*)table = sizeof(table);
+  provider.runtime = (const tefl_runtime*)table;
+  provider.abi_minor = 0;
+  return &provider;
+}
+"""
+
+
+def test_a_device_of_such_a_library_computes(compile_library, python):
+    sim = open_library("sim").path
+    library = compile_library("old_sim", OLD_SIM, f'-DSIM="{sim}"', "-ldl")
+    assert (
+        python(
+            f"""
+        import torch
+        from tefl.privateuse1 import PrivateUse1Backend, register_backend
+        register_backend(PrivateUse1Backend("maca", {str(library)!r}))
+        x = torch.ones(3, device="maca:1").add_(2)
+        torch.maca.synchronize(1, timeout=60)
+        print(x.sum().item())
+        """
+        )
+        == "9.0"
+    )
 
 
 @pytest.mark.parametrize("name", MANDATORY)
@@ -115,9 +152,15 @@ def test_optional_functions_may_be_left_out(opened):
     assert opened(null=OPTIONAL).defects == ()
 
 
-@pytest.mark.parametrize("half", ["host_malloc", "host_free"])
-def test_pinned_memory_is_given_and_taken_back_or_neither(opened, half):
-    assert whats(opened(null=[half])) == ["tefl_runtime has only one of host_malloc and host_free"]
+@pytest.mark.parametrize("pair", [("host_malloc", "host_free"), ("host_access_begin", "host_access_end")])
+@pytest.mark.parametrize("missing", [0, 1])
+def test_functions_that_belong_together_are_both_there_or_neither(opened, pair, missing):
+    assert whats(opened(null=[pair[missing]])) == [f"tefl_runtime has only one of {pair[0]} and {pair[1]}"]
+
+
+def test_a_library_compiled_before_the_last_functions_came_is_taken(opened):
+    library = opened(minor="0", runtime_size="offsetof(tefl_runtime, host_access_begin)", null=SINCE_1_1)
+    assert (library.abi, library.defects) == ("1.0", ())
 
 
 def test_a_launch_table_is_complete_or_absent(opened):

@@ -26,7 +26,7 @@ def test_a_claimed_device_is_told_with_its_provider(python):
         "provider": "sim",
         "version": "0.1.0",
         "path": SIM,
-        "abi": "1.0",
+        "abi": "1.1",
         "alias": "cpu",
         "origin": "register_backend",
         "devices": 5,
@@ -43,7 +43,7 @@ def test_asking_starts_no_runtime_and_claims_nothing(python):
 def test_where_nobody_has_the_device_the_chosen_provider_is_judged(python):
     status = json.loads(python(SHOW, TEFL_PROVIDER="sim", TEFL_DEVICE_NAME="acme"))
     told = [status[key] for key in ("registered", "name", "provider", "abi", "origin", "devices", "defects")]
-    assert told == [False, "acme", "sim", "1.0", "TEFL_PROVIDER=sim", None, []]
+    assert told == [False, "acme", "sim", "1.1", "TEFL_PROVIDER=sim", None, []]
 
 
 @pytest.mark.parametrize("environment", [{}, {"TEFL_PROVIDER": "none"}])

@@ -13,14 +13,6 @@
 namespace tefl_sim {
 namespace {
 
-// The whole of `text` as a decimal number, or nothing.
-std::optional<uint64_t> whole_number(std::string_view text) {
-  uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 uint64_t unit_of(char suffix) {
   switch (suffix) {
     case 'K':
@@ -37,11 +29,33 @@ uint64_t unit_of(char suffix) {
   }
 }
 
-[[noreturn]] void bad_value(const char* variable, const char* text, const char* wanted) {
-  invalid(std::string(variable) + "='" + text + "': " + wanted);
+constexpr const char* kChecked = "TEFL_SIM_CHECKED";
+constexpr const char* kOpaque = "TEFL_SIM_OPAQUE";
+
+bool is_on(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text != nullptr && std::string_view(text) == "1";
+}
+
+void check_switch(const char* variable) {
+  const char* text = std::getenv(variable);
+  if (text == nullptr) return;
+  const std::string_view value = text;
+  if (!value.empty() && value != "0" && value != "1") bad_value(variable, text, "want 0 or 1");
 }
 
 }  // namespace
+
+std::optional<uint64_t> whole_number(std::string_view text) {
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+void bad_value(const char* variable, const char* text, const char* wanted) {
+  invalid(std::string(variable) + "='" + text + "': " + wanted);
+}
 
 int32_t configured_devices() {
   const char* text = std::getenv("TEFL_SIM_DEVICES");
@@ -65,6 +79,16 @@ uint64_t configured_capacity() {
     bad_value("TEFL_SIM_CAPACITY", text, "want a whole number of bytes above 0, or one with K, M or G");
   }
   return *count * unit;
+}
+
+Guarding configured_guarding() {
+  if (is_on(kOpaque)) return Guarding::kOpaque;
+  return is_on(kChecked) ? Guarding::kChecked : Guarding::kNone;
+}
+
+void check_guarding() {
+  check_switch(kOpaque);
+  check_switch(kChecked);
 }
 
 }  // namespace tefl_sim

@@ -8,6 +8,8 @@
 
 #include "config.h"
 #include "error.h"
+#include "faults.h"
+#include "stray_access.h"
 #include "tables.h"
 
 namespace tefl_sim {
@@ -32,11 +34,14 @@ tefl_status init() {
     if (g_runtime.load() != nullptr) invalid("init was called twice");
     auto runtime = std::make_unique<Runtime>();
     const int32_t count = configured_devices();
+    check_guarding();
+    configure_faults();
     for (int32_t i = 0; i < count; ++i) runtime->devices.push_back(std::make_unique<Device>());
     runtime->capacity = configured_capacity();
     create_default_streams(count);
     remember_forks();
     g_runtime.store(runtime.release(), std::memory_order_release);
+    if (configured_guarding() != Guarding::kNone) explain_stray_access();
   });
 }
 
@@ -50,7 +55,7 @@ tefl_status device_count(int32_t* count) {
 }
 
 tefl_status device_properties(int32_t index, tefl_device_properties* properties) {
-  return guarded([&] {
+  return guarded(Call::kDeviceProperties, [&] {
     check_device(index);
     std::snprintf(properties->name, sizeof(properties->name), "simulated device %d", index);
     properties->total_memory = capacity();
@@ -67,6 +72,7 @@ tefl_status device_synchronize(int32_t index) {
     for (const auto& stream : streams().all()) {
       if (stream->device == index) raise_error(*stream);
     }
+    fail_if_due(Call::kDeviceSynchronize);  // as a device fails, after the wait: the caller may free memory
   });
 }
 
@@ -81,6 +87,11 @@ Device& device(int32_t index) {
 }
 
 void check_device(int32_t index) { device(index); }
+
+int32_t running_devices() noexcept {
+  const Runtime* runtime = g_runtime.load(std::memory_order_acquire);
+  return runtime == nullptr ? 0 : static_cast<int32_t>(runtime->devices.size());
+}
 
 uint64_t capacity() { return running().capacity; }
 

@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include "device.h"
+#include "faults.h"
 #include "stream.h"
 #include "tables.h"
 
@@ -38,18 +39,18 @@ std::shared_ptr<Mark> finished_mark(tefl_event event, const char* which) {
 }
 
 tefl_status event_create(int32_t device, int32_t timing, tefl_event* event) {
-  return guarded([&] {
+  return guarded(Call::kEventCreate, [&] {
     check_device(device);
     *event = events().add(std::make_shared<Event>(device, timing != 0));
   });
 }
 
 tefl_status event_destroy(tefl_event event) {
-  return guarded([&] { events().remove(event); });
+  return guarded(Call::kEventDestroy, [&] { events().remove(event); });
 }
 
 tefl_status event_record(tefl_event event, tefl_stream stream) {
-  return guarded([&] {
+  return guarded(Call::kEventRecord, [&] {
     const auto recorded = events().find(event);
     const auto source = streams().find(stream);
     if (recorded->device != source->device) {
@@ -62,7 +63,7 @@ tefl_status event_record(tefl_event event, tefl_stream stream) {
 }
 
 tefl_status event_query(tefl_event event) {
-  return guarded([&]() -> tefl_status {
+  return guarded(Call::kEventQuery, [&]() -> tefl_status {
     const auto mark = events().find(event)->mark();
     return !mark || mark->reached() ? TEFL_OK : TEFL_NOT_READY;
   });
@@ -71,21 +72,22 @@ tefl_status event_query(tefl_event event) {
 tefl_status event_synchronize(tefl_event event) {
   return guarded([&] {
     if (const auto mark = events().find(event)->mark()) mark->wait();
+    fail_if_due(Call::kEventSynchronize);
   });
 }
 
 // A mark is waited for only after it was enqueued elsewhere, so streams never wait for each other in a
 // circle.
 tefl_status stream_wait_event(tefl_stream stream, tefl_event event) {
-  return guarded([&] {
+  return guarded(Call::kStreamWaitEvent, [&] {
     const auto waiting = streams().find(stream);
     const auto mark = events().find(event)->mark();
-    if (mark && !mark->reached()) waiting->enqueue([mark] { mark->wait(); });
+    if (mark && !mark->reached()) waiting->enqueue([mark] { mark->wait(); }, "a wait for an event");
   });
 }
 
 tefl_status event_elapsed_ms(tefl_event start, tefl_event end, double* milliseconds) {
-  return guarded([&] {
+  return guarded(Call::kEventElapsedMs, [&] {
     const auto from = finished_mark(start, "the start"), to = finished_mark(end, "the end");
     if (events().find(start)->device != events().find(end)->device) {
       invalid("the two events belong to different devices");

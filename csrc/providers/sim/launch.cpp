@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "device.h"
+#include "guarded_memory.h"
 #include "tables.h"
 #include "tefl_sim_kernel.h"
 
@@ -73,7 +74,7 @@ Registry<tefl_function, Function>& functions() {
 }
 
 tefl_status module_load(int32_t index, const void* image, size_t bytes, tefl_module* module) {
-  return guarded([&] {
+  return guarded(Call::kModuleLoad, [&] {
     check_device(index);
     if (image == nullptr || bytes == 0) invalid("the kernel binary is empty");
     const TemporaryFile file(image, bytes);
@@ -88,7 +89,7 @@ tefl_status module_load(int32_t index, const void* image, size_t bytes, tefl_mod
 }
 
 tefl_status module_unload(tefl_module module) {
-  return guarded([&] {
+  return guarded(Call::kModuleUnload, [&] {
     const auto unloaded = modules().remove(module);
     for (const auto& function : functions().all()) {
       if (function->module == unloaded) functions().remove(reinterpret_cast<tefl_function>(function.get()));
@@ -97,7 +98,7 @@ tefl_status module_unload(tefl_module module) {
 }
 
 tefl_status module_function(tefl_module module, const char* name, tefl_function* function) {
-  return guarded([&] {
+  return guarded(Call::kModuleFunction, [&] {
     const auto found = modules().find(module);
     const auto* kernel = static_cast<const tefl_sim_kernel*>(dlsym(found->library, name));
     if (kernel == nullptr) invalid(std::string("the binary has no kernel '") + name + "'");
@@ -105,8 +106,8 @@ tefl_status module_function(tefl_module module, const char* name, tefl_function*
   });
 }
 
-// A launch on its way: values copied, because the caller's are gone when the stream gets there.
-struct Call {
+// One on its way: values copied, because the caller's are gone when the stream gets there.
+struct Launch {
   std::shared_ptr<Function> function;
   tefl_sim_block block{};
   std::vector<std::vector<char>> values;
@@ -161,7 +162,7 @@ tefl_status launch(tefl_function function, const uint32_t grid[3], const uint32_
                    uint32_t shared_bytes, tefl_stream stream, void* const* parameters,
                    uint32_t parameter_count) {
   return guarded([&] {
-    auto call = std::make_shared<Call>();
+    auto call = std::make_shared<Launch>();
     call->function = functions().find(function);
     const auto target = streams().find(stream);
     check_launch(*call->function, *target, grid, block, parameter_count);
@@ -172,7 +173,13 @@ tefl_status launch(tefl_function function, const uint32_t grid[3], const uint32_
       const auto* value = static_cast<const char*>(parameters[i]);
       call->values.emplace_back(value, value + call->function->kernel->parameter_bytes[i]);
     }
-    target->enqueue([call] { call->run(); });
+    enqueue_operation(
+        *target, Call::kLaunch,
+        [call, index = target->device] {
+          const KernelAccess open(index);
+          call->run();
+        },
+        "kernel '" + call->function->name + "'");
   });
 }
 

@@ -2,11 +2,12 @@
 //
 // It behaves as a device does where that matters to a program: streams are asynchronous and unordered unless
 // an event orders them, memory is finite, errors of enqueued work surface later. It uses nothing that an
-// outside provider could not: tefl_provider.h and the standard library. Environment: TEFL_SIM_DEVICES,
-// TEFL_SIM_CAPACITY.
+// outside provider could not: tefl_provider.h and the standard library. Environment: see config.h and
+// faults.h.
 #include "tefl_provider.h"
 
 #include "error.h"
+#include "guarded_memory.h"
 #include "tables.h"
 
 namespace tefl_sim {
@@ -20,6 +21,7 @@ const tefl_runtime* runtime_table() {
     fill_memory(runtime);
     fill_streams(runtime);
     fill_events(runtime);
+    fill_host_access(runtime);
     return runtime;
   }();
   return &table;
@@ -35,7 +37,7 @@ const tefl_provider* tefl_provider_get(void) {
       TEFL_PROVIDER_ABI_MINOR,
       "sim",
       "0.1.0",
-      TEFL_ALIAS_CPU,
+      tefl_sim::guarding() == tefl_sim::Guarding::kOpaque ? TEFL_ALIAS_NONE : TEFL_ALIAS_CPU,
       tefl_sim::last_error,
       tefl_sim::runtime_table(),
       tefl_sim::launch_table(),

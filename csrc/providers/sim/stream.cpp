@@ -9,6 +9,7 @@
 #include "config.h"
 #include "device.h"
 #include "error.h"
+#include "faults.h"
 #include "tables.h"
 
 namespace tefl_sim {
@@ -38,11 +39,11 @@ std::chrono::steady_clock::time_point Mark::time() const {
 
 // ------------------------------------------------------------------------------------------------ stream --
 
-void Stream::enqueue(Task task) {
+void Stream::enqueue(Task task, std::string what) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (closed_) invalid("the stream was destroyed");
   if (!started_) start();
-  queue_.push_back(std::move(task));
+  queue_.push_back({std::move(task), std::move(what)});
   ++enqueued_;
   arrived_.notify_one();
 }
@@ -69,6 +70,11 @@ std::optional<std::string> Stream::take_error() {
   const std::lock_guard<std::mutex> lock(mutex_);
   failed_ = false;
   return std::exchange(error_, std::nullopt);
+}
+
+std::string Stream::describe() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return doing_;
 }
 
 void Stream::close() {
@@ -98,12 +104,14 @@ void Stream::work() {
   while (true) {
     arrived_.wait(lock, [this] { return closed_ || !queue_.empty(); });
     if (queue_.empty()) return;
-    Task task = std::move(queue_.front());
+    Task task = std::move(queue_.front().task);
+    doing_ = std::move(queue_.front().what);
     queue_.pop_front();
     lock.unlock();
     run(task);
     task = nullptr;  // what the task holds goes before its end is seen
     lock.lock();
+    doing_.clear();
     ++completed_;
     done_.notify_all();
   }
@@ -130,7 +138,7 @@ constexpr int32_t kGreatestPriority = -3;
 std::array<std::atomic<Stream*>, kMaxDevices> g_default_streams{};
 
 tefl_status stream_priority_range(int32_t device, int32_t* least, int32_t* greatest) {
-  return guarded([&] {
+  return guarded(Call::kStreamPriorityRange, [&] {
     check_device(device);
     *least = kLeastPriority;
     *greatest = kGreatestPriority;
@@ -138,7 +146,7 @@ tefl_status stream_priority_range(int32_t device, int32_t* least, int32_t* great
 }
 
 tefl_status stream_create(int32_t device, int32_t priority, tefl_stream* stream) {
-  return guarded([&] {
+  return guarded(Call::kStreamCreate, [&] {
     check_device(device);
     if (priority > kLeastPriority || priority < kGreatestPriority) {
       invalid("priority " + std::to_string(priority) + " is outside " + std::to_string(kGreatestPriority) +
@@ -149,21 +157,21 @@ tefl_status stream_create(int32_t device, int32_t priority, tefl_stream* stream)
 }
 
 tefl_status stream_destroy(tefl_stream stream) {
-  return guarded([&] {
+  return guarded(Call::kStreamDestroy, [&] {
     if (default_stream_of(stream) != nullptr) invalid("a default stream is never destroyed");
     streams().remove(stream)->close();
   });
 }
 
 tefl_status stream_default(int32_t device, tefl_stream* stream) {
-  return guarded([&] {
+  return guarded(Call::kStreamDefault, [&] {
     check_device(device);
     *stream = reinterpret_cast<tefl_stream>(g_default_streams[static_cast<size_t>(device)].load());
   });
 }
 
 tefl_status stream_query(tefl_stream stream) {
-  return guarded([&]() -> tefl_status {
+  return guarded(Call::kStreamQuery, [&]() -> tefl_status {
     const bool idle = with_stream(stream, [](const Stream& found) { return found.idle(); });
     return idle ? TEFL_OK : TEFL_NOT_READY;
   });
@@ -175,7 +183,19 @@ tefl_status stream_synchronize(tefl_stream stream) {
       found.wait();
       raise_error(found);
     });
+    fail_if_due(Call::kStreamSynchronize);  // as a device fails, after the wait: the caller may free memory
   });
+}
+
+tefl_status stream_describe(tefl_stream stream, char* text, size_t bytes) {
+  return guarded([&] {
+    const std::string doing = with_stream(stream, [](const Stream& found) { return found.describe(); });
+    text[doing.copy(text, bytes - 1)] = '\0';
+  });
+}
+
+[[noreturn]] void never_end() {
+  while (true) std::this_thread::sleep_for(std::chrono::hours(1));
 }
 
 }  // namespace
@@ -197,6 +217,15 @@ void raise_error(Stream& stream) {
   if (const auto error = stream.take_error()) throw Failure(TEFL_ERR_DEVICE, *error);
 }
 
+void enqueue_operation(Stream& stream, Call call, Stream::Task task, std::string what) {
+  if (fault_is_due(Call::kHang)) {
+    task = never_end;
+  } else if (fault_is_due(call)) {
+    task = [what] { throw Failure(TEFL_ERR_DEVICE, what + " failed: a fault injected by TEFL_SIM_FAULTS"); };
+  }
+  stream.enqueue(std::move(task), std::move(what));
+}
+
 void create_default_streams(int32_t device_count) {
   for (int32_t device = 0; device < device_count; ++device) {
     auto stream = std::make_shared<Stream>(device, 0);
@@ -212,6 +241,7 @@ void fill_streams(tefl_runtime& table) {
   table.stream_default = stream_default;
   table.stream_query = stream_query;
   table.stream_synchronize = stream_synchronize;
+  table.stream_describe = stream_describe;
 }
 
 }  // namespace tefl_sim

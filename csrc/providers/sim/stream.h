@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 
+#include "faults.h"
 #include "registry.h"
 
 namespace tefl_sim {
@@ -39,7 +40,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
   Stream(int32_t device, int32_t priority) : device(device), priority(priority) {}
 
-  void enqueue(Task task);
+  /// `what` the task does, for describe().
+  void enqueue(Task task, std::string what = {});
   /// Enqueues a mark that is reached when everything before it is done.
   std::shared_ptr<Mark> mark();
   bool idle() const;
@@ -47,6 +49,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
   void wait() const;
   /// The message of the first task that failed since the last call.
   std::optional<std::string> take_error();
+  /// What the stream is doing now, "" where it does nothing.
+  std::string describe() const;
   /// Lets the thread end once the queue is empty; nothing is enqueued afterwards.
   void close();
 
@@ -62,7 +66,12 @@ class Stream : public std::enable_shared_from_this<Stream> {
   mutable std::mutex mutex_;
   std::condition_variable arrived_;
   mutable std::condition_variable done_;
-  std::deque<Task> queue_;
+  struct Work {
+    Task task;
+    std::string what;
+  };
+  std::deque<Work> queue_;
+  std::string doing_;
   std::atomic<uint64_t> enqueued_{0};   // written with the mutex held, read without: asking an idle stream
   std::atomic<uint64_t> completed_{0};  // is what every operator does
   std::atomic<bool> failed_{false};     // whether there is an error_
@@ -82,6 +91,9 @@ auto with_stream(tefl_stream handle, const Use& use) {
   if (Stream* found = default_stream_of(handle)) return use(*found);
   return use(*streams().find(handle));
 }
+
+/// Enqueues what a fault can be injected into: `call` is kMemcpy, kMemset or kLaunch.
+void enqueue_operation(Stream& stream, Call call, Stream::Task task, std::string what);
 
 /// Makes the default stream of each device. Starts no thread.
 void create_default_streams(int32_t device_count);

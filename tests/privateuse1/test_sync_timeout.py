@@ -1,0 +1,148 @@
+"""A hung stream: a wait with a time-out says which stream, what it is at, and what was enqueued there."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+
+import pytest
+
+SETUP = """
+import os, sys, time, torch
+from tefl.privateuse1 import PrivateUse1Backend, register_backend
+register_backend(PrivateUse1Backend("maca", "sim"))
+def told(work):
+    try:
+        work()
+    except torch.AcceleratorError as error:
+        return str(error).strip()
+    return "nothing"
+def hang(device="maca:1"):
+    x, pinned = torch.ones(4, device=device), torch.ones(4).pin_memory()
+    x.copy_(pinned, non_blocking=True)  # the first operation on a stream
+    return x, pinned
+"""
+
+
+def run(python, code: str, faults: str = "hang:1", **environment: str) -> str:
+    # What hangs never ends: the process is left without giving anything back.
+    ending = "\nsys.stdout.flush()\nos._exit(0)\n"
+    return python(SETUP + dedent(code) + ending, timeout=60, TEFL_SIM_FAULTS=faults, **environment)
+
+
+WHERE = (
+    "maca:1, default stream; it is at the copy of 16 bytes from the host to device 1; enqueued there and not "
+    "known to be done: copy from the host (16 bytes)"
+)
+
+
+def test_the_device_modules_synchronize_gives_up_after_its_timeout(python):
+    out = run(
+        python,
+        """
+        kept = hang()
+        print(told(lambda: torch.maca.synchronize(1, timeout=0.3)))
+        print(told(lambda: torch.maca.synchronize(0, timeout=30)))
+        """,
+    ).splitlines()
+    assert out[0].startswith(f"maca: synchronize failed: not done after 0.3 s: {WHERE}. ")
+    assert out[1] == "nothing"
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        "torch.maca.synchronize(1)",
+        "torch.accelerator.synchronize(1)",
+        "torch.accelerator.current_stream(1).synchronize()",
+        "x.cpu()",
+        "x + 1",
+        "x.tolist()",
+    ],
+)
+def test_the_variable_bounds_every_wait(python, wait):
+    out = run(
+        python,
+        f"""
+        x, pinned = hang()
+        print(told(lambda: {wait}))
+        """,
+        TEFL_SYNC_TIMEOUT="0.3",
+    )
+    assert out.startswith("maca: synchronize failed: not done after 0.3 s: maca:1, default stream; it is at ")
+
+
+def test_an_event_that_never_comes_is_given_up_on_as_well(python):
+    out = run(
+        python,
+        """
+        kept, event = hang(), torch.Event("maca:1")
+        event.record(torch.accelerator.current_stream(1))
+        print(event.query(), told(event.synchronize))
+        """,
+        TEFL_SYNC_TIMEOUT="0.3",
+    )
+    assert out.startswith(
+        f"False maca: synchronize failed: not done after 0.3 s: an event was recorded in one of {WHERE}"
+    )
+
+
+def test_another_stream_than_the_default_is_told_by_its_id(python):
+    out = run(
+        python,
+        """
+        stream = torch.Stream("maca:1")
+        with stream:
+            kept = hang()
+        print(told(lambda: torch.maca.synchronize(1, timeout=0.3)).replace(str(stream.stream_id), "ID"))
+        """,
+    )
+    assert "maca:1, stream ID; it is at the copy of 16 bytes" in out
+
+
+def test_work_that_ends_in_time_raises_nothing(python):
+    assert run(
+        python,
+        """
+        x = torch.ones(1000, device="maca")
+        for _ in range(50):
+            y = x.to("maca:1", non_blocking=True) + 1
+        torch.maca.synchronize(1)
+        print(y.sum().item())
+        """,
+        faults="",
+        TEFL_SYNC_TIMEOUT="30",
+    ).endswith("2000.0")
+
+
+@pytest.mark.parametrize("timeout", ["0", "-1", "float('inf')", "float('nan')"])
+def test_a_timeout_is_a_number_above_zero(python, timeout):
+    out = run(
+        python,
+        f"""
+        try:
+            torch.maca.synchronize(timeout={timeout})
+        except ValueError as error:
+            print(error)
+        """,
+    )
+    assert out.startswith("synchronize: timeout is ")
+    assert out.endswith("want a number of seconds above 0, or None")
+
+
+def test_a_bad_variable_is_a_defect_of_the_claim(python):
+    out = python(
+        """
+        import torch
+        from tefl.privateuse1 import BackendError, PrivateUse1Backend, register_backend
+        try:
+            register_backend(PrivateUse1Backend("maca", "sim"))
+        except BackendError as error:
+            print(error.defects[0])
+        print(torch._C._get_privateuse1_backend_name())
+        """,
+        TEFL_SYNC_TIMEOUT="soon",
+    ).splitlines()
+    assert out == [
+        "TEFL_SYNC_TIMEOUT='soon'; accepted: seconds, 0 for no end -> correct the variable",
+        "privateuseone",
+    ]
