@@ -27,9 +27,9 @@ from typing import Any
 #: Errors come about once in a few hundred operations.
 FAULTS = ",".join(
     (
-        "malloc:7*", "memcpy:401*", "memcpy_async:307*", "stream_sync:3001*", "stream_query:41*",
-        "stream_wait_event:101*", "event_create:53*", "event_record:211*", "event_query:401*",
-        "event_sync:67*", "host_malloc:5*", "memory_info:3*",
+        "malloc:7*", "malloc:8*", "malloc:9*", "memcpy:401*", "memcpy_async:307*", "stream_sync:3001*",
+        "stream_query:41*", "stream_wait_event:101*", "event_create:53*", "event_record:211*",
+        "event_query:401*", "event_sync:67*", "host_malloc:5*", "memory_info:3*",
     )
 )  # fmt: skip
 ROWS, KEPT, TRIES = 32, 8, 1000
