@@ -15,12 +15,14 @@ import argparse
 import gc
 import json
 import os
+import platform
 import random
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -293,6 +295,21 @@ def statistics(torch: Any) -> dict[str, int]:
     }
 
 
+def facts() -> dict[str, str]:
+    """Return when this is run, and by what."""
+    import torch
+
+    import tefl
+
+    return {
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "tefl": tefl.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+    }
+
+
 def main() -> int:
     """Print what was seen; return 1 where something was lost."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
@@ -307,7 +324,8 @@ def main() -> int:
     import tefl.privateuse1
 
     tefl.privateuse1.register_backend(tefl.privateuse1.PrivateUse1Backend("maca", "sim"))
-    seen = soak(arguments.operations, arguments.threads, arguments.seed) | {"faults": arguments.faults}
+    seen = facts() | soak(arguments.operations, arguments.threads, arguments.seed)
+    seen["faults"] = arguments.faults
     if arguments.json:
         arguments.json.write_text(json.dumps(seen, indent=1) + "\n")
     print(json.dumps(seen, indent=1))
