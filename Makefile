@@ -11,7 +11,7 @@ WORKERS ?= 2
 NATIVE := setup.py pyproject.toml $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
 MACA := $(shell find examples/maca_provider -name '*.cpp' -o -name '*.h' -o -name '*.py' -o -name '*.toml')
 
-.PHONY: demo test opinfo lint format bench clean
+.PHONY: demo test opinfo soak lint format bench clean
 
 demo: $(VENV)/.ready
 	$(BIN)/python examples/train_lm.py --device maca
@@ -21,6 +21,9 @@ test: $(VENV)/.ready
 
 opinfo: $(VENV)/.ready
 	$(TEST_ENV) $(BIN)/python benchmarks/opinfo.py --device maca $(ARGS)
+
+soak: $(VENV)/.ready
+	$(TEST_ENV) $(BIN)/python benchmarks/soak.py --operations 1000000 $(ARGS)
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .

@@ -15,21 +15,23 @@ import argparse
 import gc
 import json
 import os
+import platform
 import random
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 #: Errors come about once in a few hundred operations.
 FAULTS = ",".join(
     (
-        "malloc:7*", "memcpy:401*", "memcpy_async:307*", "stream_sync:3001*", "stream_query:41*",
-        "stream_wait_event:101*", "event_create:53*", "event_record:211*", "event_query:401*",
-        "event_sync:67*", "host_malloc:5*", "memory_info:3*",
+        "malloc:7*", "malloc:8*", "malloc:9*", "memcpy:401*", "memcpy_async:307*", "stream_sync:3001*",
+        "stream_query:41*", "stream_wait_event:101*", "event_create:53*", "event_record:211*",
+        "event_query:401*", "event_sync:67*", "host_malloc:5*", "memory_info:3*",
     )
 )  # fmt: skip
 ROWS, KEPT, TRIES = 32, 8, 1000
@@ -293,6 +295,21 @@ def statistics(torch: Any) -> dict[str, int]:
     }
 
 
+def facts() -> dict[str, str]:
+    """Return when this is run, and by what."""
+    import torch
+
+    import tefl
+
+    return {
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "tefl": tefl.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+    }
+
+
 def main() -> int:
     """Print what was seen; return 1 where something was lost."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
@@ -307,7 +324,8 @@ def main() -> int:
     import tefl.privateuse1
 
     tefl.privateuse1.register_backend(tefl.privateuse1.PrivateUse1Backend("maca", "sim"))
-    seen = soak(arguments.operations, arguments.threads, arguments.seed) | {"faults": arguments.faults}
+    seen = facts() | soak(arguments.operations, arguments.threads, arguments.seed)
+    seen["faults"] = arguments.faults
     if arguments.json:
         arguments.json.write_text(json.dumps(seen, indent=1) + "\n")
     print(json.dumps(seen, indent=1))

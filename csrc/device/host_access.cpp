@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "device/lifetime.h"
 #include "device/provider.h"
 
 namespace tefl::device {
@@ -30,7 +31,7 @@ void begin_host_access(c10::DeviceIndex index, void* pointer, size_t bytes) {
 }
 
 void end_host_access(c10::DeviceIndex index, void* pointer, size_t bytes) noexcept {
-  runtime().host_access_end(index, pointer, bytes);
+  if (may_release()) runtime().host_access_end(index, pointer, bytes);
 }
 
 void begin_host_access_in_scope(c10::DeviceIndex index, void* pointer, size_t bytes) {

@@ -145,3 +145,26 @@ def test_copies_in_host_memory_stand_a_refusal_too(python):
         f"{float(16 * MIB)}",
         "[0.0, 1.0, 2.0, 3.0]",
     ]
+
+
+def test_a_result_whose_wait_for_the_memorys_last_user_fails_gives_the_memory_back(python):
+    out = run(
+        python,
+        """
+        import gc, threading
+        x = torch.empty(1000, device="maca")
+        before, failures = torch.accelerator.memory_allocated(0), 0
+        for _ in range(12):
+            # What another thread freed is waited for once more when the result takes it.
+            thread = threading.Thread(target=lambda: torch.empty(1000, device="maca"))
+            thread.start(), thread.join()
+            try:
+                x + 1
+            except torch.AcceleratorError:
+                failures += 1
+        gc.collect()
+        print(failures > 3, torch.accelerator.memory_allocated(0) - before)
+        """,
+        "stream_sync:2*",
+    )
+    assert out == ["True 0"]
