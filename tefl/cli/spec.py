@@ -43,7 +43,7 @@ def add_parser(subcommands: argparse._SubParsersAction[argparse.ArgumentParser])
 def _list(options: argparse.Namespace) -> int:
     chosen = spec.choice()
     listed = origins(chosen.tree)
-    backends = [{"name": f.backend, "source": f.source, "tree": f.value} for f in trees.found()]
+    backends = [dict(zip(("name", "source", "tree"), one, strict=True)) for one in trees.found()]
     if options.json:
         modules = [{**vars(origin), "file": str(origin.file)} for origin in listed]
         active = {"backend": chosen.backend, "why": chosen.why}

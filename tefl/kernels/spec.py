@@ -8,14 +8,14 @@ tree, else none. It is chosen when trunk is first imported, for the whole proces
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, overload
 
 from tefl import _env, kernels
-from tefl._errors import SpecError, nearest
+from tefl._errors import SpecError
 
 from ._spec import rules
 
@@ -53,7 +53,14 @@ class Choice(NamedTuple):
 
 _lock = threading.Lock()
 _fixed: Choice | None = None
-_hooks_checked = False
+
+
+def _renew_lock() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)  # another thread may have held it
 
 
 def active_backend() -> str | None:
@@ -88,9 +95,16 @@ def spec_path(path: list[str]) -> None:
 
 
 def spec(name: str, *args: Any) -> Any:
-    """Call the backend's hook of that name and return what it returns; None where it has no such hook."""
-    hook = _fetch(name)
-    return None if hook is None else hook(*args)
+    """Call the backend's hook of that name and return what it returns; None where it has no such hook.
+
+    `SpecError` where it raises: what trunk would be without it is not what the backend asks for.
+    """
+    tree = _fix().tree
+    if tree is None:
+        return None
+    from ._spec import hooks
+
+    return hooks.call(tree, name, *args)
 
 
 @overload
@@ -98,9 +112,17 @@ def spec_func(name: str) -> Callable[..., Any] | None: ...
 @overload
 def spec_func(name: str, default: F) -> F: ...
 def spec_func(name: str, default: Any = None) -> Any:
-    """The backend's function of that name, ``default`` itself where it has none."""
-    function = _fetch(name)
-    return default if function is None else function
+    """The backend's function of that name, ``default`` itself where it has none.
+
+    `SpecError` where it does not take the arguments that ``default`` takes.
+    """
+    tree = _fix().tree
+    if tree is None:
+        return default
+    from ._spec import hooks
+
+    found = hooks.fetch(tree, name) if default is None else hooks.fetch_like(tree, name, default)
+    return default if found is None else found
 
 
 def demand_installed() -> None:
@@ -114,7 +136,7 @@ def late_for(provider: str | None) -> str | None:
     are, or may still be."""
     if provider is None or _fixed is None or _env.get(VARIABLE) or _fixed.backend == provider:
         return None
-    if not _has_tree(provider):
+    if _tree_of_provider(provider) is None:
         return None
     return (
         f"the kernels were imported for {_called(_fixed.backend)} before provider {provider!r}, which has "
@@ -123,8 +145,10 @@ def late_for(provider: str | None) -> str | None:
 
 
 def describe() -> str | None:
-    """What the active backend changes, in one line; None for trunk alone."""
-    chosen = choice()
+    """What the active backend changes, in one line; None for trunk alone. A provider that came too late is no
+    error here: `late_for` tells of it."""
+    chosen = _fixed or _wanted()
+    _demand_same_variable(chosen)
     if chosen.tree is None:
         return None
     from ._spec.listing import answered_hooks, overridden
@@ -143,131 +167,67 @@ def _wanted() -> Choice:
     if asked is not None:
         return Choice(asked, f"{VARIABLE}={asked}", _tree_of(asked))
     provider = kernels.provider_name()
-    if provider is not None and _has_tree(provider):
-        return Choice(provider, f"provider {provider!r} is active", _tree_of(provider))
+    if provider is not None and (tree := _tree_of_provider(provider)) is not None:
+        return Choice(provider, f"provider {provider!r} is active", _placed(tree))
     return Choice(None, f"{VARIABLE} is unset and no active provider has a tree")
 
 
 def _tree_of(backend: str) -> Tree:
     from ._spec.trees import tree_of
 
-    return tree_of(backend)
+    return _placed(tree_of(backend))
 
 
-def _has_tree(provider: str) -> bool:
-    from ._spec.trees import names
+def _tree_of_provider(provider: str) -> Tree | None:
+    from ._spec.trees import find_tree
 
-    return provider in names()
+    return find_tree(provider)
+
+
+def _placed(tree: Tree) -> Tree:
+    """The tree itself; `SpecError` where it has a file that trunk has no place for."""
+    from ._spec.layout import misplaced
+
+    for _, path, message in misplaced(rules.files_of(tree.folder), rules.trunk_files()):
+        raise SpecError(f"{tree.folder / path}, of kernel backend {tree.backend!r}: {message}")
+    return tree
 
 
 def _fix() -> Choice:
-    """Choose, once; `SpecError` where a tree has files that trunk has no place for."""
+    """Choose, once."""
     global _fixed
-    with _lock:
-        if _fixed is None:
-            wanted = _wanted()
-            if wanted.tree is not None:
-                _prepare(wanted.tree)
-            _fixed = wanted
+    if _fixed is None:
+        wanted = _wanted()  # not under the lock: it imports the backend's package, which may import trunk
+        with _lock:
+            if _fixed is None:
+                if wanted.tree is not None:
+                    from ._spec.loading import mount
+
+                    mount(wanted.tree)
+                _fixed = wanted
     _demand_unchanged(_fixed)
     return _fixed
 
 
 def _demand_unchanged(fixed: Choice) -> None:
+    _demand_same_variable(fixed)
+    if late := late_for(kernels.provider_name()):
+        raise SpecError(late)
+
+
+def _demand_same_variable(fixed: Choice) -> None:
     asked = _env.get(VARIABLE)
     if asked is not None and (None if asked == NONE else asked) != fixed.backend:
         raise SpecError(
             f"{VARIABLE}={asked} comes too late: the kernels of this process were imported for "
             f"{_called(fixed.backend)} ({fixed.why}), and that is fixed. Set it before the first kernel runs"
         )
-    if late := late_for(kernels.provider_name()):
-        raise SpecError(late)
 
 
 def _called(backend: str | None) -> str:
     return "trunk alone" if backend is None else f"backend {backend!r}"
 
 
-def _prepare(tree: Tree) -> None:
-    from ._spec.layout import misplaced
-    from ._spec.loading import mount
-
-    for found in misplaced(rules.files_of(tree.folder), rules.trunk_files()):
-        raise SpecError(f"{tree.folder / found.path}, of kernel backend {tree.backend!r}: {found.message}")
-    mount(tree)
-
-
 def _below_trunk(path: list[str]) -> str:
     own = Path(path[-1])
     return own.relative_to(rules.TRUNK).as_posix() if own.is_relative_to(rules.TRUNK) else str(own)
-
-
-# --- hooks --------------------------------------------------------------------------------------------------
-
-
-def _fetch(name: str) -> Callable[..., Any] | None:
-    tree = _fix().tree
-    top = None if tree is None else _top(tree)
-    if tree is None or top is None:
-        return None
-    found = vars(top).get(name)
-    if found is None:
-        from ._spec.loading import is_half_imported
-
-        if is_half_imported(top):
-            raise SpecError(
-                f"cycle: {top.__file__}, of kernel backend {tree.backend!r}, imports trunk while it is "
-                f"imported itself, and trunk asks it for {name!r}: import trunk inside the functions that "
-                "need it"
-            )
-    elif not callable(found):
-        raise SpecError(f"{top.__file__}: {name!r} must be a function, got {found!r}")
-    return found
-
-
-def _top(tree: Tree) -> ModuleType | None:
-    global _hooks_checked
-    from ._spec.loading import import_top, is_half_imported
-
-    top = import_top(tree)
-    if not _hooks_checked and not (top is not None and is_half_imported(top)):
-        if top is not None:
-            _demand_known_hooks(tree, top)
-        _demand_used(tree)
-        _hooks_checked = True
-    return top
-
-
-def _demand_known_hooks(tree: Tree, top: ModuleType) -> None:
-    known = _hooks_of_trunk()
-    for name, value in vars(top).items():
-        own = f"{getattr(value, '__module__', '')}.".startswith(f"{tree.package}.")
-        if callable(value) and own and not name.startswith("_") and name not in known:
-            raise SpecError(
-                f"{top.__file__}, of kernel backend {tree.backend!r}: trunk has no hook {name!r}; "
-                f"{nearest(name, known)}. A name of the backend's own starts with an underscore"
-            )
-
-
-def _demand_used(tree: Tree) -> None:
-    """Files that override nothing are there for the hooks: one that the hooks do not import is a mistake."""
-    import sys
-
-    from ._spec.layout import override_of
-
-    trunk = rules.trunk_files()
-    for path, file in rules.files_of(tree.folder).items():
-        idle = path in trunk and not override_of(path, trunk)
-        if idle and rules.module_name(path, tree.package) not in sys.modules:
-            raise SpecError(
-                f"{file} (kernel backend {tree.backend!r}) overrides nothing ({rules.rule_for(path).why}) "
-                "and the tree's __init__.py does not import it"
-            )
-
-
-def _hooks_of_trunk() -> set[str]:
-    """The names that trunk's files ask a backend for, read from their text: that is quick."""
-    import re
-
-    asked = re.compile(r"\bspec(?:_func)?\(\s*[\"'](\w+)[\"']")
-    return {name for path in rules.trunk_files().values() for name in asked.findall(path.read_text())}

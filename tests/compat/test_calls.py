@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import Any
 
 import pytest
@@ -156,8 +157,9 @@ def test_a_plugin_takes_the_quantizer_that_tefl_cannot(manager, add) -> None:
     quantizer = Quantizer()
     add("rmsnorm_fwd", lambda *args: args[4])
     call = [torch.ones(2, 8), torch.ones(8), 1e-5, None, quantizer, torch.float32, 0, False]
-    with tefl.with_preference("vendor"):
+    with tefl.with_preference("vendor"), tefl.record() as calls:
         assert manager.call("rmsnorm_fwd", *call) is quantizer
+    assert calls == {("rmsnorm_fwd", "vendor.plugin", "cpu"): 1}
     with tefl.with_denied_vendors("plugin"), pytest.raises(NotImplementedError, match="quantizer=Quantizer"):
         manager.call("rmsnorm_fwd", *call)
 
@@ -291,6 +293,26 @@ def test_dtypes_and_architectures_are_read_in_the_words_of_plugins(manager, add)
     assert impl.supported_dtypes == {torch.bfloat16, torch.float32, torch.float16}
     assert impl.min_arch == (9, 0)
     assert impl.fn.convention == "transformer_engine"
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ("float32", {torch.float32}),
+        (["torch.bfloat16", "fp16"], {torch.bfloat16, torch.float16}),
+        ({"fp32", "fp8"}, {torch.float32}),
+        ({"fp8"}, None),
+        ((), set()),
+        (None, None),
+    ],
+)
+def test_words_that_are_no_dtype_are_left_aside_and_said_once(core, caplog, given: Any, read: Any) -> None:
+    core_types = sys.modules["tefl.compat.transformer_engine.types"]
+    core_types._warn_unknown.cache_clear()
+    impls = [core.OpImpl("op", "vendor.v", "vendor", print, "v", 0, given) for _ in range(2)]
+    assert impls[0].__tefl_impl__().supported_dtypes == read
+    said = caplog.text.count("'vendor.v': supported_dtypes='fp8' is no dtype of torch's")
+    assert said == (given is not None and "fp8" in given)
 
 
 def test_another_vendors_word_for_an_architecture_is_not_compared_and_said_once(core, caplog) -> None:

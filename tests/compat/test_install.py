@@ -15,7 +15,8 @@ def test_importing_tefl_supplies_nothing(fresh_python) -> None:
 
 def test_using_tefl_without_such_a_plugin_supplies_nothing(fresh_python, plugin) -> None:
     folder = plugin(
-        "plain_plugin", "def register(registry): assert type(registry).__module__ == 'tefl.dispatch.registry'"
+        "plain_plugin",
+        "def register(registry): assert not hasattr(registry, 'get_implementations'); registry.op_names()",
     )
     code = f"import sys, tefl\ntefl.get_manager().ensure_ready()\n{IS_THERE}\nprint(len(sys.meta_path))"
     with_plugin = fresh_python(code, path=[folder], TE_FL_PLUGIN_MODULES="plain_plugin").stdout

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from pathlib import Path
+
+import pytest
 
 SEED_OUT_OF_TREE = '''
 from transformer_engine.plugin.core import OpImpl, BackendImplKind
@@ -214,3 +217,50 @@ def test_a_plugin_that_asks_for_what_is_not_supplied_fails_alone_and_says_so(fre
         in done.stderr
     )
     assert "'NVTE_Mask_Type'" in done.stderr.strip().splitlines()[-1]
+
+
+# Each asks for the names another way than by `from transformer_engine.plugin.core import ...` at its head.
+WAYS_TO_ASK = {
+    "only when it registers": """
+        def register(registry):
+            from transformer_engine.plugin.core import BackendImplKind, OpImpl
+            registry.register_impl(OpImpl("rmsnorm_fwd", "vendor.v", BackendImplKind.VENDOR, run, "v", 200))
+            assert "vendor.v" in [impl.impl_id for impl in registry.get_implementations("rmsnorm_fwd")]
+            assert registry.get_implementation("rmsnorm_fwd", "vendor.v").fn is run
+            assert "rmsnorm_fwd" in registry.list_operators()
+    """,
+    "by attributes from the top": """
+        import transformer_engine
+        def register(registry):
+            types = transformer_engine.plugin.core.types
+            impl = types.OpImpl("rmsnorm_fwd", "vendor.v", types.BackendImplKind.VENDOR, run, "v", 200)
+            registry.register_impl(impl)
+    """,
+    "by attributes of core": """
+        import transformer_engine.plugin.core as core
+        def register(registry):
+            types = core.types
+            impl = types.OpImpl("rmsnorm_fwd", "vendor.v", types.BackendImplKind.VENDOR, run, "v", 200)
+            core.get_registry().register_impl(impl)
+    """,
+    "by a star": """
+        from transformer_engine.plugin.core import *
+        def te_fl_register(registry):
+            registry.register_many([OpImpl("rmsnorm_fwd", "vendor.v", BackendImplKind.VENDOR, run, "v", 200)])
+    """,
+}
+
+
+@pytest.mark.parametrize("way", WAYS_TO_ASK)
+def test_a_plugin_may_ask_for_the_names_in_any_way(fresh_python, plugin, way: str) -> None:
+    head = "def run(x, w, *rest): return x + w, None, x.sum(-1)\n"
+    done = fresh_python(
+        """
+        import torch, tefl
+        print(torch.ops.tefl.rmsnorm_fwd(torch.ones(2, 4), torch.ones(4))[0].sum().item())
+        """,
+        path=[plugin("vendor_v", head + textwrap.dedent(WAYS_TO_ASK[way]))],
+        TE_FL_PLUGIN_MODULES="vendor_v",
+        TE_FL_PREFER="vendor",
+    )
+    assert done.stdout == "16.0\n"

@@ -22,7 +22,7 @@ def write(folder: Path, files: Mapping[str, str]) -> Path:
     for path, text in files.items():
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(textwrap.dedent(text))
+        file.write_text(textwrap.dedent(text), errors="surrogateescape")
     return folder
 
 

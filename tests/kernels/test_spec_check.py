@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from tefl.kernels._spec import check
-from tefl.kernels._spec.rules import TABLE, TRUNK, rule_for
+from tefl.kernels._spec.rules import TABLE, TRUNK, files_of, rule_for
+from tefl.kernels._spec.source import Source
+from tefl.kernels._spec.text import exported_names, hooks_of_trunk
 
 from .spec_trees import ACME, ROOT, trunk_file, write
 
@@ -94,9 +96,12 @@ def test_an_empty_tree_is_clean(tmp_path: Path) -> None:
             "language/reduce.py",
             trunk_file("language/reduce.py", ("values, 0", "values + 0, 0")).partition("\n")[2],
             "no-record",
-            "`python -m tefl spec check --record` writes it",
+            "`python -m tefl spec check --record TREE` writes it",
         ),
         ("language/_acme.py", "def broken(:\n", "syntax", "SyntaxError"),
+        ("language/_acme.py", "# caf\udce9\n", "syntax", "SyntaxError"),
+        ("_helper.py", "x = 1\n", "unused", "no file of the tree imports it"),
+        ("conftest.py", "x = 1\n", "unknown-path", "trunk has no such file; known are _utils.py; a helper"),
     ],
 )  # fmt: skip
 def test_a_spoiled_file_gets_exactly_its_finding(
@@ -137,6 +142,64 @@ def test_a_misspelt_hook_is_unknown(tree: Path) -> None:
     assert "trunk has no hook 'extend_langauge'; the nearest known name is 'extend_language'" in message
 
 
+WAYS_TO_OFFER = {
+    "a name": "from ._utils import {hook}\n",
+    "another name": "from ._utils import _inner as {hook}\n",
+    "by the absolute name": "from acme.spec._utils import {hook}\n",
+    "all names": "from ._utils import *\n",
+    "the module": "from . import _utils\n{hook} = _utils.{hook}\n",
+    "the package that it lies in": "from acme.launch import {hook}\n",
+    "a level higher": "from ..launch import {hook}\n",
+    "where it can": "try:\n    from ._utils import {hook}\nexcept ImportError:\n    pass\n",
+    "a list": "from elsewhere import {hook}\n__all__ = ['{hook}']\n",
+}
+
+
+@pytest.mark.parametrize("way", WAYS_TO_OFFER)
+@pytest.mark.parametrize("hook", ["norm_reduce_columns", "norm_reduce_colums"])
+def test_a_hook_is_known_or_unknown_however_it_comes_into_the_top_file(
+    tmp_path: Path, way: str, hook: str
+) -> None:
+    top = WAYS_TO_OFFER[way].format(hook=hook)
+    files = {"__init__.py": top}
+    if "_utils" in top:
+        files["_utils.py"] = f"def {hook}(columns):\n    return 16\n\n\n_inner = {hook}\n"
+    found = findings(write(tmp_path / "acme" / "spec", files))
+    known = hook == "norm_reduce_columns"
+    assert [kind for kind, _, _ in found] == ([] if known else ["unknown-hook"])
+
+
+def test_a_file_that_the_hooks_import_by_another_of_the_tree_is_used(tmp_path: Path) -> None:
+    files = {
+        "__init__.py": "from .language import extend_language\n",
+        "_utils.py": "def extend(exported):\n    pass\n",
+        "_helper.py": "x = 1\n",
+        "language/__init__.py": "from acme.spec._utils import extend as extend_language\n",
+        "language/_more.py": "def f():\n    from acme.spec._helper import x\n    return x\n",
+    }
+    assert findings(write(tmp_path / "acme" / "spec", files)) == []
+
+
+def test_what_trunk_exports_and_asks_for_is_read_alike_by_patterns_and_by_parsing() -> None:
+    sources = [Source.read(file, path) for path, file in files_of(TRUNK).items()]
+    assert hooks_of_trunk() == {call.name for source in sources for call in source.spec_calls}
+    for source in sources:
+        if rule_for(source.path).files and not source.path.endswith("__init__.py"):
+            assert set(exported_names(source.path)) == source.exported != set()
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_a_record_leaves_the_rest_of_a_file_as_it_is(tree: Path, mark: bytes) -> None:
+    convert = tree / "language" / "convert.py"
+    record, code = convert.read_bytes().split(b"\n", 1)
+    code = code.replace(b"\n", b"\r\n")
+    convert.write_bytes(mark + code)
+    assert [kind for kind, _, _ in findings(tree)] == ["no-record"]
+    assert check.record(tree) == [convert]
+    assert convert.read_bytes() == record + b"\n" + code
+    assert findings(tree) == []
+
+
 def test_a_hook_that_is_imported_and_not_there_is_undefined(tree: Path) -> None:
     change(tree / "language" / "__init__.py", "def extend_language", "def _extend_language")
     ((kind, path, message),) = findings(tree)
@@ -150,7 +213,7 @@ def test_a_hook_that_is_imported_and_not_there_is_undefined(tree: Path) -> None:
         ("_utils.py", "norm_forward_tile(columns: int)", "norm_forward_tile(columns: int, rows: int)",
          "norm_forward_tile(columns, rows) takes other arguments than trunk's norm_forward_tile(columns)"),
         ("language/__init__.py", "extend_language(exported: dict[str, Any])", "extend_language()",
-         "trunk calls 'extend_language' with 1 arguments (language/__init__.py:"),
+         "trunk calls 'extend_language' with 1 argument (language/__init__.py:"),
     ],
 )  # fmt: skip
 def test_a_hook_with_other_arguments_is_found(tree: Path, path: str, old: str, new: str, said: str) -> None:

@@ -157,6 +157,78 @@ def test_files_without_hooks_beside_no_init_are_errors_too(error_of, tmp_path: P
     assert f"{tree}/_utils.py (kernel backend 'acme') overrides nothing" in error_of()
 
 
+# In each of these the other files of trunk are well, so that another implementation could run: none may.
+INCOMPLETE = {
+    "an overriding file without a name that trunk's exports": (
+        {"language/reduce.py": "def row_means(values, columns): pass\n"},
+        "language/reduce.py, of kernel backend 'acme', lacks column_sums, which trunk's file exports",
+    ),
+    "a hook that raises": (
+        {"__init__.py": "def extend_language(exported): raise OSError('no chip')\n"},
+        "__init__.py, of kernel backend 'acme': extend_language failed: OSError: no chip",
+    ),
+    "a hook that takes other arguments": (
+        {"__init__.py": "def extend_language(): pass\n"},
+        "__init__.py, of kernel backend 'acme': extend_language failed: TypeError: extend_language() takes 0",
+    ),
+    "a function that takes other arguments": (
+        {"__init__.py": "def norm_programs(rows, tile): return 1\n"},
+        "__init__.py, of kernel backend 'acme': trunk calls norm_programs(rows, tile) with (rows: ",
+    ),
+    "a cached function that takes other arguments": (
+        {"__init__.py": "import functools\n@functools.cache\ndef norm_reduce_columns(): return 1\n"},
+        "__init__.py, of kernel backend 'acme': trunk calls norm_reduce_columns() with (columns: ",
+    ),
+}
+
+
+@pytest.mark.parametrize("broken", INCOMPLETE)
+def test_what_trunk_cannot_use_is_the_callers_error_and_no_other_implementation_runs(
+    error_of, tmp_path: Path, broken: str
+) -> None:
+    files, message = INCOMPLETE[broken]
+    tree = install(tmp_path, files)
+    code = """
+        import os
+        os.environ["TRITON_INTERPRET"] = "1"
+        import torch, tefl
+        torch.ops.tefl.rmsnorm_fwd(torch.ones(2, 4), torch.ones(4))
+    """
+    assert error_of(code).startswith(f"tefl._errors.SpecError: {tree}/{message}")
+
+
+@pytest.mark.parametrize("origin", ["acme_k.launch", "..launch"])
+def test_a_misspelt_hook_out_of_the_backends_own_package_is_an_error(
+    error_of, tmp_path: Path, origin: str
+) -> None:
+    install(tmp_path, {"__init__.py": f"from {origin} import norm_foward_tile\n"})
+    (tmp_path / "acme_k" / "launch.py").write_text("def norm_foward_tile(columns): pass\n")
+    assert "trunk has no hook 'norm_foward_tile'; the nearest known name is 'norm_forward_tile'" in error_of()
+
+
+def test_a_tree_in_several_folders_is_an_error_that_names_them(fresh_python, tmp_path: Path) -> None:
+    trees = [install(tmp_path / part, {"language/_a.py": ""}) for part in ("one", "two")]
+    for tree in trees:
+        (tree.parent / "__init__.py").unlink()
+    path = [tmp_path / part for part in ("one", "two")]
+    done = fresh_python(IMPORT, path=path, fails=True, TEFL_KERNEL_BACKEND="acme")
+    assert f"lies in several folders, {trees[0]} and {trees[1]}: a tree is one folder" in done.stderr
+
+
+@pytest.mark.parametrize("command", [["spec", "list"], ["explain", "rmsnorm_fwd"]])
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [("language/reduce.py", "def broken(:\n"), ("__init__.py", "(\n"), ("langauge/reduce.py", "")],
+)
+def test_what_shows_the_backend_names_the_file_that_is_wrong(
+    fresh_python, tmp_path: Path, command: list[str], path: str, text: str
+) -> None:
+    tree = install(tmp_path, {path: text})
+    variables = {"TEFL_KERNEL_BACKEND": "acme", "TRITON_INTERPRET": "1"}
+    done = fresh_python(args=["-m", "tefl", *command], path=[tmp_path], fails=True, **variables)
+    assert done.stderr.splitlines()[-1].startswith(f"error: {tree}/{path}")
+
+
 def test_a_cycle_through_the_hooks_says_what_to_do(error_of, tmp_path: Path) -> None:
     files = {
         "__init__.py": "from ._utils import norm_programs\n",

@@ -126,28 +126,6 @@ def test_a_call_runs_the_same_functions_with_and_without_the_backend(fresh_pytho
     assert [name for name in plain if "spec" in name] == []
 
 
-IMPORT = """
-    import time, torch, triton, triton.language, tefl
-    tefl.get_manager().ensure_ready()  # as the first call of any op does
-    start = time.process_time()
-    import tefl.kernels.triton.ops.norm
-    print((time.process_time() - start) * 1e3)
-"""
-
-
-def test_selecting_a_backend_adds_less_than_5_ms_to_the_import(
-    fresh_python, site: Path, tmp_path: Path
-) -> None:
-    with_bytecode = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(tmp_path)}
-    times: dict[str, list[float]] = {"none": [], "acme": []}
-    for turn in range(4):
-        for backend, measured in times.items():
-            done = fresh_python(IMPORT, path=[site], **with_bytecode, TEFL_KERNEL_BACKEND=backend)
-            if turn:  # the first compiles, as an installation does
-                measured.append(float(done.stdout))
-    assert min(times["acme"]) - min(times["none"]) < 5.0, times
-
-
 def test_nothing_selected_loads_nothing_that_finds_or_checks_trees(fresh_python, site: Path) -> None:
     done = fresh_python(
         """

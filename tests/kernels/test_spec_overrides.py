@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .spec_trees import ROOT, TRUNK, install, trunk_file
+from .spec_trees import ROOT, TRUNK, install, trunk_file, write
 
 MODULE = "tefl.kernels.triton"
 
@@ -257,6 +257,118 @@ def test_a_provider_with_a_tree_that_is_claimed_too_late_gets_no_kernels_of_trun
     assert "imported for trunk alone before provider 'acme'" in reason
     assert "claim the device first" in reason
     assert plain == "None"
+
+
+def test_a_decision_tells_of_a_provider_that_is_claimed_too_late(fresh_python, tmp_path: Path) -> None:
+    install(tmp_path, {"language/_acme.py": ""})
+    done = fresh_python(
+        CLAIM
+        + """
+    import torch
+    import tefl.kernels.triton._utils
+    claim("acme")
+    print(tefl.explain("rmsnorm_fwd", torch.ones(2, 4), torch.ones(4)).winner.impl_id)
+    """,
+        path=[tmp_path],
+    )
+    assert done.stdout == "reference.torch\n"
+
+
+ASK = """
+    from tefl.kernels.triton import _utils, language
+    print(_utils.norm_reduce_columns(64), language.x)
+"""
+
+
+@pytest.mark.parametrize("first", ["tefl.kernels.triton._utils", "acme_k", "tefl.kernels.triton.language"])
+def test_the_backends_package_may_import_trunk(fresh_python, tmp_path: Path, first: str) -> None:
+    files = {
+        "__init__.py": """
+            def norm_reduce_columns(columns): return 7
+            def extend_language(exported): exported["x"] = 3
+        """
+    }
+    package = install(tmp_path, files).parent
+    (package / "__init__.py").write_text("import tefl.kernels.triton.language\n")
+    code = f"    import {first}{ASK}"
+    done = fresh_python(code, path=[tmp_path], TEFL_KERNEL_BACKEND="acme", timeout=60)
+    assert done.stdout == "7 3\n"
+
+
+def test_threads_that_import_trunk_at_once_see_one_choice(fresh_python, tmp_path: Path) -> None:
+    install(tmp_path, {"__init__.py": "def norm_reduce_columns(columns): return 7\n"})
+    done = fresh_python(
+        """
+        import importlib, sys, threading
+        import torch, triton
+        import tefl
+        sys.setswitchinterval(1e-6)
+        names = ["ops.norm", "_utils", "language", "ops", "_utils", "language"]
+        start, answers = threading.Barrier(len(names)), []
+        def ask(name):
+            start.wait()
+            importlib.import_module(f"tefl.kernels.triton.{name}")
+            from tefl.kernels.triton._utils import norm_reduce_columns
+            answers.append(norm_reduce_columns(64))
+        threads = [threading.Thread(target=ask, args=(name,)) for name in names]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        print(answers)
+        """,
+        path=[tmp_path],
+        TEFL_KERNEL_BACKEND="acme",
+    )
+    assert done.stdout == f"{[7] * 6}\n"
+
+
+def test_a_child_of_a_process_that_is_just_choosing_chooses_itself(fresh_python, tmp_path: Path) -> None:
+    """The parent forks while a thread holds the lock of the choice."""
+    install(tmp_path, {"__init__.py": "def norm_reduce_columns(columns): return 7\n"})
+    done = fresh_python(
+        """
+        import os, threading
+        from tefl.kernels import spec
+        held, go = threading.Event(), threading.Event()
+        def hold():
+            with spec._lock:
+                held.set()
+                go.wait()
+        thread = threading.Thread(target=hold)
+        thread.start()
+        held.wait()
+        child = os.fork()
+        if not child:
+            from tefl.kernels.triton._utils import norm_reduce_columns
+            os._exit(norm_reduce_columns(64))
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        go.set()
+        thread.join()
+        print(status)
+        """,
+        path=[tmp_path],
+        TEFL_KERNEL_BACKEND="acme",
+        timeout=60,
+    )
+    assert done.stdout == "7\n"
+
+
+def test_a_tree_of_links_is_a_tree(fresh_python, tmp_path: Path) -> None:
+    tree = install(tmp_path, {})
+    shared = write(
+        tmp_path / "shared", {"reduce.py": trunk_file("language/reduce.py", ('"""Sums', '"""Links'))}
+    )
+    tree.mkdir(exist_ok=True)
+    (tree / "language").symlink_to(shared)
+    done = fresh_python(
+        "from tefl.kernels import spec; print(spec.describe())\n"
+        "from tefl.kernels.triton.language import reduce; print(reduce.__doc__)",
+        path=[tmp_path],
+        TEFL_KERNEL_BACKEND="acme",
+    )
+    assert "language/reduce.py" in done.stdout.splitlines()[0]
+    assert "Links" in done.stdout.splitlines()[1]
 
 
 def test_asking_for_the_backend_does_not_choose_it(fresh_python, tmp_path: Path) -> None:

@@ -43,8 +43,25 @@ def for_plugins() -> Iterator[Callable[[OpRegistry], Any]]:
 
 
 def _presented(registry: OpRegistry) -> Any:
-    if not FINDER.supplied:
-        return registry
+    if FINDER.supplied:
+        return _theirs(registry)
+    return _Presented(registry)
+
+
+def _theirs(registry: OpRegistry) -> Any:
     from .registry import OpRegistry as TheirRegistry
 
     return TheirRegistry(registry)
+
+
+class _Presented(OpRegistry):
+    """tefl's registry, for a plugin that has not asked for TE-FL's names yet. One that asks only when it
+    registers finds TE-FL's methods here too."""
+
+    def __init__(self, registry: OpRegistry) -> None:
+        self.__dict__ = registry.__dict__  # the same registry, not another one
+
+    def __getattr__(self, name: str) -> Any:
+        if not FINDER.supplied:
+            raise AttributeError(f"'OpRegistry' object has no attribute {name!r}")
+        return getattr(_theirs(self), name)

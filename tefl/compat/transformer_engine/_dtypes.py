@@ -63,5 +63,10 @@ def transformer_engine_dtype(dtype: torch.dtype) -> DType | torch.dtype:
 
 
 def named_dtype(text: Any) -> Any:
-    """``"bf16"`` and ``"bfloat16"`` as a torch dtype; what is no word comes back as it is."""
-    return getattr(torch, _SHORT.get(str(text), str(text)), text)
+    """``"bf16"``, ``"bfloat16"`` or ``"torch.bfloat16"`` as a torch dtype, None for another word; what is no
+    word comes back as it is."""
+    if not isinstance(text, str):
+        return text
+    name = text.removeprefix("torch.")
+    dtype = getattr(torch, _SHORT.get(name, name), None)
+    return dtype if isinstance(dtype, torch.dtype) else None

@@ -62,6 +62,8 @@ class _Finder(MetaPathFinder, Loader):
 
 
 def _missing(module: str, name: str) -> Any:
+    if f"{module}.{name}" in MODULES:  # as an attribute too, as the real package has its modules
+        return importlib.import_module(f"{module}.{name}")
     raise AttributeError(f"{module}, as tefl supplies it, has no {name!r}")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 import tefl
+from tefl.dispatch import recording
 
 from ._conventions import Mapped, convention_of
 from .registry import OpRegistry, refuse, shown
@@ -66,10 +67,13 @@ class OpManager:
 
     def _by_plugin(self, op_name: str, mapped: Mapped, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call that only a plugin understands: the first that fits runs, and nothing stands in for it."""
-        for candidate in self.tefl.explain(op_name, **mapped.arguments).candidates:
+        decision = self.tefl.explain(op_name, **mapped.arguments)
+        for candidate in decision.candidates:
             if candidate.accepted and isinstance(candidate.impl.fn, PluginFunction):
                 with torch.no_grad():
-                    return candidate.impl.fn.impl.fn(*args, **kwargs)
+                    answer = candidate.impl.fn.impl.fn(*args, **kwargs)
+                recording.count(op_name, candidate.impl_id, decision.facts.device_type, None)
+                return answer
         refuse(op_name, mapped.unmappable, "no plugin fits this call and tefl's own implementations take")
         return None
 

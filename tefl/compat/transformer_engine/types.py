@@ -43,7 +43,6 @@ class OpImpl:
 
     def __tefl_impl__(self) -> tefl.OpImpl:
         """The same for tefl's registry, with a function that tefl can call."""
-        dtypes = self.supported_dtypes
         return tefl.OpImpl(
             self.op_name,
             self.impl_id,
@@ -51,9 +50,22 @@ class OpImpl:
             PluginFunction(self),
             vendor=self.vendor,
             priority=self.priority,
-            supported_dtypes=None if dtypes is None else frozenset(map(named_dtype, dtypes)),
+            supported_dtypes=_dtypes(self.supported_dtypes, self.impl_id),
             min_arch=_arch(self.min_arch, self.impl_id),
         )
+
+
+def _dtypes(given: Collection[Any] | str | None, impl_id: str) -> frozenset[Any] | None:
+    """Words as torch dtypes. Those that torch has no dtype for, such as "fp8", are left aside, which is said
+    once; where there are no others nothing is compared."""
+    if given is None:
+        return None
+    words = [given] if isinstance(given, str) else list(given)
+    known = {word: named_dtype(word) for word in words}
+    for word in [word for word, dtype in known.items() if dtype is None]:
+        _warn_unknown(impl_id, "supported_dtypes", word, "no dtype of torch's")
+    found = frozenset(dtype for dtype in known.values() if dtype is not None)
+    return None if words and not found else found
 
 
 def _arch(given: Any, impl_id: str) -> Any:
@@ -62,13 +74,13 @@ def _arch(given: Any, impl_id: str) -> Any:
         return given
     if match := re.fullmatch(r"sm_?(\d+)(\d)", str(given)):
         return int(match[1]), int(match[2])
-    _warn_arch(impl_id, str(given))
+    _warn_unknown(impl_id, "min_arch", str(given), "no compute capability")
     return None
 
 
 @functools.cache
-def _warn_arch(impl_id: str, given: str) -> None:
-    logger().warning("%r: min_arch=%r is no compute capability and is not compared", impl_id, given)
+def _warn_unknown(impl_id: str, field: str, given: str, what: str) -> None:
+    logger().warning("%r: %s=%r is %s and is not compared", impl_id, field, given, what)
 
 
 class Door:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +15,7 @@ from tefl._errors import nearest, one_line
 from .layout import misplaced, override_of
 from .names import changed_signatures, imports_nothing_gives, missing_names
 from .order import cycles
+from .own import TOP, OwnImports
 from .rules import PACKAGE, TRUNK, files_of, rule_for
 from .source import Source, SpecCall
 
@@ -39,8 +40,7 @@ KINDS = {
 }
 """What can be found, with its meaning."""
 
-TOP = "__init__.py"
-_RECORD = re.compile(r"^# trunk sha256: ([0-9a-f]+)\n", re.MULTILINE)
+_RECORD = re.compile(rb"^# trunk sha256: ([0-9a-f]+)\r?\n", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,7 @@ class Pair:
     def __init__(self, tree: Path, trunk: Path = TRUNK) -> None:
         self.tree = {path: Source.read(file, path) for path, file in files_of(tree).items()}
         self.trunk = {path: Source.read(file, path) for path, file in files_of(trunk).items()}
+        self.own = OwnImports(tree, self.tree)
 
     @cached_property
     def overrides(self) -> dict[str, Source]:
@@ -87,6 +88,13 @@ class Pair:
     def top(self) -> Source | None:
         return self.tree.get(TOP)
 
+    @cached_property
+    def beside_top(self) -> dict[str, tuple[str, str | None]]:
+        """Name in the top ``__init__.py`` -> (file, name there), for what it imports of the tree."""
+        if self.top is None:
+            return {}
+        return {bound: there for one, bound, there in self.own.of(self.top) if one.at_import}
+
 
 def check_tree(tree: Path, trunk: Path = TRUNK) -> list[Finding]:
     """Everything that is wrong with a tree. FileNotFoundError where it is no folder."""
@@ -98,7 +106,7 @@ def check_tree(tree: Path, trunk: Path = TRUNK) -> list[Finding]:
     broken = [found for source in pair.tree.values() for found in _unreadable(source)]
     if broken:
         return broken
-    places = [_at(pair.tree[m.path], 1, m.kind, m.message) for m in misplaced(pair.tree, pair.trunk)]
+    places = [_at(pair.tree[path], 1, kind, said) for kind, path, said in misplaced(pair.tree, pair.trunk)]
     parts = (_identical, _relative, _recorded, _hooks, _idle, _undefined, _signatures, _cycles)
     return sorted([*places, *(found for part in parts for found in part(pair))], key=_order)
 
@@ -117,12 +125,17 @@ def record(tree: Path, trunk: Path = TRUNK) -> list[Path]:
     """
     changed = []
     for path, source in Pair(tree, trunk).overrides.items():
-        line = f"# trunk sha256: {fingerprint(trunk / path)}\n"
-        text = line + _RECORD.sub("", source.text)
-        if text != source.text:
-            source.file.write_text(text)
+        before = source.file.read_bytes()
+        code = _RECORD.sub(b"", _without_mark(before))
+        after = f"# trunk sha256: {fingerprint(trunk / path)}\n".encode() + code
+        if after != before:
+            source.file.write_bytes(after)
             changed.append(source.file)
     return changed
+
+
+def _without_mark(text: bytes) -> bytes:
+    return text.removeprefix(b"\xef\xbb\xbf")  # UTF-8's byte order mark
 
 
 def fingerprint(file: Path) -> str:
@@ -160,47 +173,53 @@ def _relative(pair: Pair) -> Iterator[Finding]:
 
 def _recorded(pair: Pair) -> Iterator[Finding]:
     for path, source in pair.overrides.items():
-        now, written = fingerprint(pair.trunk[path].file), _RECORD.search(source.text)
-        remedy = "`python -m tefl spec check --record` writes it"
+        now = fingerprint(pair.trunk[path].file)
+        written = _RECORD.search(_without_mark(source.file.read_bytes()))
+        remedy = "`python -m tefl spec check --record TREE` writes it"
         if written is None:
             yield _at(
                 source, 1, "no-record", f"does not say which trunk file it was written against; {remedy}"
             )
-        elif written[1] != now:
-            changed = f"trunk's file has changed since ({written[1]}, now {now})"
+        elif (old := written[1].decode()) != now:
+            changed = f"trunk's file has changed since ({old}, now {now})"
             yield _at(source, 1, "trunk-changed", f"{changed}: bring the change over, then {remedy}")
 
 
 def _hooks(pair: Pair) -> Iterator[Finding]:
     if pair.top is None:
         return
-    for name, line in pair.top.public_names().items():
+    for name, line in pair.own.hooks().items():
         if name not in pair.hooks:
             hint = f"{nearest(name, pair.hooks)}; a name of the tree's own starts with an underscore"
             yield _at(pair.top, line, "unknown-hook", f"trunk has no hook {name!r}; {hint}")
 
 
 def _idle(pair: Pair) -> Iterator[Finding]:
-    imported = {path for path, _ in _beside_top(pair).values()}
+    """Files that stand in for nothing: those beside trunk's are there for the hooks, which import them when
+    they are imported; a helper is there for whoever imports it."""
+    with_hooks = _reached(pair, [TOP], at_import=True)
+    anyhow = _reached(pair, [TOP, *pair.overrides, *pair.helpers], at_import=False)
     for path, source in pair.tree.items():
-        overrides_nothing = path in pair.trunk and path != TOP and not override_of(path, pair.trunk)
         may_be_here = path.endswith(TOP) or rule_for(path).functions
-        if overrides_nothing and may_be_here and path not in imported:
-            message = "overrides nothing here, and the tree's top __init__.py does not import it"
-            yield _at(source, 1, "unused", message)
+        if path in pair.trunk and path != TOP and not override_of(path, pair.trunk) and may_be_here:
+            if path not in with_hooks:
+                message = "overrides nothing here, and the tree's top __init__.py does not import it"
+                yield _at(source, 1, "unused", message)
+        elif path not in pair.trunk and path.startswith("_") and "/" not in path and path not in anyhow:
+            yield _at(source, 1, "unused", "overrides nothing here, and no file of the tree imports it")
 
 
-def _beside_top(pair: Pair) -> dict[str, tuple[str, str]]:
-    """Name in the top ``__init__.py`` -> (file of the tree, name there), for what it imports relatively."""
-    found = {}
-    for imported in pair.top.imports if pair.top is not None else ():
-        if imported.level == 1 and imported.name is not None:
-            base = "/".join(filter(None, imported.module.split(".")))
-            for path in (f"{base}.py", f"{base}/{TOP}", f"{base}/{imported.name}.py".lstrip("/")):
-                if path in pair.tree:
-                    found[imported.bound] = path, imported.name
-                    break
-    return found
+def _reached(pair: Pair, start: Collection[str], *, at_import: bool) -> set[str]:
+    """The files of the tree that these import, directly or not."""
+    reached: set[str] = set()
+    pending = [path for path in start if path in pair.tree]
+    while pending:
+        path = pending.pop()
+        reached.add(path)
+        of = [there for one, _, (there, _) in pair.own.of(pair.tree[path]) if one.at_import or not at_import]
+        packages = [f"{there.rpartition('/')[0]}/{TOP}" for there in of]
+        pending += [there for there in [*of, *packages] if there in pair.tree and there not in reached]
+    return reached
 
 
 def _undefined(pair: Pair) -> Iterator[Finding]:
@@ -212,8 +231,8 @@ def _undefined(pair: Pair) -> Iterator[Finding]:
         if path in pair.overrides:
             for message in missing_names(source, pair.trunk[path]):
                 yield _at(source, 1, "undefined-name", message)
-    for name, (path, there) in _beside_top(pair).items():
-        if there not in pair.tree[path].bound and pair.top is not None:
+    for name, (path, there) in pair.beside_top.items():
+        if there is not None and there not in pair.tree[path].bound and pair.top is not None:
             line = pair.top.bound.get(name, 1)
             yield _at(pair.top, line, "undefined-name", f"{pair.tree[path].file} has no {there!r}")
 
@@ -231,17 +250,17 @@ def _signatures(pair: Pair) -> Iterator[Finding]:
             for line, message in changed_signatures(*renamed):
                 yield _at(answering, line, "signature", message)
         elif call.function == "spec" and not _takes(function, call.arguments):
-            message = f"trunk calls {name!r} with {call.arguments} arguments ({asking.path}:{call.line})"
+            count = f"{call.arguments} argument{'' if call.arguments == 1 else 's'}"
+            message = f"trunk calls {name!r} with {count} ({asking.path}:{call.line})"
             yield _at(answering, function.lineno, "signature", message)
 
 
 def _function_of(
     pair: Pair, hook: str
 ) -> tuple[Source | None, ast.FunctionDef | ast.AsyncFunctionDef | None]:
-    beside: Mapping[str, tuple[str, str]] = _beside_top(pair)
-    if hook in beside:
-        path, there = beside[hook]
-        return pair.tree[path], pair.tree[path].functions.get(there)
+    if hook in pair.beside_top:
+        path, there = pair.beside_top[hook]
+        return pair.tree[path], pair.tree[path].functions.get(there or "")
     return pair.top, pair.top.functions.get(hook) if pair.top is not None else None
 
 
@@ -249,11 +268,12 @@ def _takes(function: ast.FunctionDef | ast.AsyncFunctionDef, count: int) -> bool
     args = function.args
     positional = len(args.posonlyargs) + len(args.args)
     needed = positional - len(args.defaults)
-    return needed <= count and (count <= positional or args.vararg is not None)
+    by_name = any(default is None for default in args.kw_defaults)
+    return needed <= count and (count <= positional or args.vararg is not None) and not by_name
 
 
 def _cycles(pair: Pair) -> Iterator[Finding]:
-    for source, line, chain in cycles(pair.effective, pair.tree, _beside_top(pair)):
+    for source, line, chain in cycles(pair.effective, pair.tree, pair.own):
         message = f"{' -> '.join(chain)}: import inside the function that needs it"
         yield _at(source, line, "cycle", message)
 

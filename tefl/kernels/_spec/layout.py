@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import NamedTuple
 
 from tefl._errors import nearest
 
 from .rules import overridable, rule_for
 
-__all__ = ["Misplaced", "misplaced", "override_of"]
+__all__ = ["misplaced", "override_of"]
 
 _TOP = "__init__.py"
 
 
-class Misplaced(NamedTuple):
-    """One file of a tree that trunk has no place for."""
-
-    kind: str
-    path: str
-    message: str
+Misplaced = tuple[str, str, str]
+"""Of one file of a tree that trunk has no place for: the kind of finding, its path, what is wrong."""
 
 
 def override_of(path: str, trunk: Collection[str]) -> bool:
@@ -36,13 +31,14 @@ def misplaced(tree: Collection[str], trunk: Collection[str]) -> Iterator[Misplac
     for path in sorted(tree):
         if _folder(path) not in folders:
             hint = nearest(_folder(path), folders - {""})
-            yield Misplaced("unknown-path", path, f"trunk has no folder {_folder(path)!r}; {hint}")
+            yield "unknown-path", path, f"trunk has no folder {_folder(path)!r}; {hint}"
         elif path not in trunk and not _name(path).startswith("_"):
-            beside = [other for other in trunk if _folder(other) == _folder(path) and _name(other) != _TOP]
+            near = [other for other in trunk if _folder(other) == _folder(path) and _name(other) != _TOP]
+            beside = [other for other in near if rule_for(other).functions]
             hint = f"{nearest(path, beside)}; a helper of the tree's own starts with an underscore"
-            yield Misplaced("unknown-path", path, f"trunk has no such file; {hint}")
+            yield "unknown-path", path, f"trunk has no such file; {hint}"
         elif path in trunk and path != _TOP and _name(path) != _TOP and not rule_for(path).functions:
-            yield Misplaced("not-overridable", path, f"{rule_for(path).where} is {rule_for(path).why}")
+            yield "not-overridable", path, f"{rule_for(path).where} is {rule_for(path).why}"
     yield from _doubly_overridden(tree, trunk)
 
 
@@ -56,7 +52,7 @@ def _doubly_overridden(tree: Collection[str], trunk: Collection[str]) -> Iterato
             missing = ", ".join(sorted(whole - set(tree)))
             first = min(path for path in tree if _folder(path) == child)
             remedy = f"carry the whole of {child}/ (missing: {missing}), or bring the change to trunk"
-            yield Misplaced("double-override", first, f"{parent}/ is overridden as well; {remedy}")
+            yield "double-override", first, f"{parent}/ is overridden as well; {remedy}"
 
 
 def _folder(path: str) -> str:

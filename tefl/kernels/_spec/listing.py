@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from tefl._errors import SpecError, one_line
+
 from .layout import override_of
+from .own import hooks_of
 from .rules import TRUNK, files_of, module_name, rule_for
 from .source import Source
 from .trees import Tree
@@ -27,9 +30,16 @@ class Origin:
 
 
 def origins(tree: Tree | None) -> list[Origin]:
-    """Every module of trunk as a tree makes it, the tree's own helpers included."""
+    """Every module of trunk as a tree makes it, the tree's own helpers included. `SpecError` where a file of
+    the tree cannot be read."""
+    try:
+        return _origins(tree, set() if tree is None else set(hooks_of(tree.folder)))
+    except SyntaxError as error:
+        raise SpecError(f"{error.filename} cannot be read: {one_line(error)}") from error
+
+
+def _origins(tree: Tree | None, offered: set[str]) -> list[Origin]:
     trunk, own = files_of(TRUNK), files_of(tree.folder) if tree is not None else {}
-    offered = _offered(own)
     helpers = [path for path in own if path not in trunk and rule_for(path).files]
     found = []
     for path in sorted({*trunk, *helpers}):
@@ -53,12 +63,6 @@ def answered_hooks(tree: Tree) -> list[str]:
     """What trunk asks a backend for and this one has, sorted."""
     asked = {name for origin in origins(tree) for name, who in origin.hooks.items() if who == tree.backend}
     return sorted(asked)
-
-
-def _offered(own: dict[str, Path]) -> set[str]:
-    return (
-        set(Source.read(own["__init__.py"], "__init__.py").public_names()) if "__init__.py" in own else set()
-    )
 
 
 def _why(path: str, in_trunk: bool, tree: Tree | None, from_tree: bool) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import sys
+from collections.abc import Iterator
 from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -13,9 +15,22 @@ from tefl._errors import SpecError, one_line
 
 from .layout import override_of
 from .rules import files_of, module_name, overridable, trunk_files
+from .text import exported_names
 from .trees import Tree
 
-__all__ = ["import_top", "is_half_imported", "mount"]
+__all__ = ["import_top", "is_half_imported", "mount", "raising_spec_errors"]
+
+
+@contextlib.contextmanager
+def raising_spec_errors(what: str) -> Iterator[None]:
+    """Any error inside becomes a `SpecError` that starts with these words: it is the backend's fault, and no
+    reason to run something else."""
+    try:
+        yield
+    except SpecError:
+        raise
+    except Exception as error:
+        raise SpecError(f"{what}: {one_line(error)}") from error
 
 
 class _TreeLoader(SourceFileLoader):
@@ -42,17 +57,20 @@ class _TreeLoader(SourceFileLoader):
         if self._alias_of is not None:
             module.__spec__ = self._alias_of
             return
-        try:
+        of_backend = f"{self.path}, of kernel backend {self._tree.backend!r},"
+        with raising_spec_errors(f"{of_backend} cannot be imported"):
             super().exec_module(module)
-        except SpecError:
-            raise
-        except Exception as error:
-            what = f"{self.path}, of kernel backend {self._tree.backend!r}, cannot be imported"
-            raise SpecError(f"{what}: {one_line(error)}") from error
+        if self._trunk_name() is not None:
+            missing = [name for name in exported_names(self._below_tree()) if not hasattr(module, name)]
+            if missing:
+                raise SpecError(f"{of_backend} lacks {', '.join(missing)}, which trunk's file exports")
 
     def _trunk_name(self) -> str | None:
-        path = Path(self.path).relative_to(self._tree.folder).as_posix()
+        path = self._below_tree()
         return module_name(path) if overridable(path) else None
+
+    def _below_tree(self) -> str:
+        return Path(self.path).relative_to(self._tree.folder).as_posix()
 
 
 def mount(tree: Tree) -> None:
@@ -78,13 +96,8 @@ def import_top(tree: Tree) -> ModuleType | None:
     path = tree.folder / "__init__.py"
     if not path.exists():
         return None
-    try:
+    with raising_spec_errors(f"{path}, of kernel backend {tree.backend!r}, cannot be imported"):
         return importlib.import_module(tree.package)
-    except SpecError:
-        raise
-    except Exception as error:
-        what = f"{path}, of kernel backend {tree.backend!r}, cannot be imported"
-        raise SpecError(f"{what}: {one_line(error)}") from error
 
 
 def is_half_imported(module: ModuleType) -> bool:

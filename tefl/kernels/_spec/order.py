@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from .own import TOP, OwnImports
 from .rules import PACKAGE, module_name
 from .source import Source
 
 __all__ = ["cycles"]
-
-_TOP = "__init__.py"
 
 
 class _Graph:
@@ -21,14 +20,13 @@ class _Graph:
         self,
         effective: Mapping[str, Source],
         tree: Mapping[str, Source],
-        beside_top: Mapping[str, tuple[str, str]],
+        own: OwnImports,
     ) -> None:
         self._modules = {module_name(path, PACKAGE): path for path in effective}
-        nodes = {p: p if effective.get(p) is source else f"tree:{p}" for p, source in tree.items()}
-        self.sources = {**effective, **{nodes[path]: source for path, source in tree.items()}}
-        self.of_tree = list(nodes.values())
-        top = tree[_TOP].bound if _TOP in tree else {}
-        self._beside_top = {nodes[path]: top.get(name, 1) for name, (path, _) in beside_top.items()}
+        self._nodes = {p: p if effective.get(p) is source else f"tree:{p}" for p, source in tree.items()}
+        self.sources = {**effective, **{self._nodes[path]: source for path, source in tree.items()}}
+        self.of_tree = list(self._nodes.values())
+        self._own = own
 
     def label(self, node: str) -> str:
         """A file for a message: the tree's by its path, trunk's as such."""
@@ -37,17 +35,19 @@ class _Graph:
     def next(self, node: str) -> Iterator[tuple[str, int]]:
         """(who is imported, in which line)"""
         source = self.sources[node]
-        if node == f"tree:{_TOP}":
-            for other, line in self._beside_top.items():
-                package = f"{other.rpartition('/')[0]}/{_TOP}"
+        if node in self.of_tree:
+            for imported, _, (path, _) in self._own.of(source):
+                other = self._nodes[path]
                 # What stands in for a module of trunk is imported as that: through trunk's package.
-                yield from ((entered, line) for entered in (package, other) if entered in self.sources)
+                package = f"{other.rpartition('/')[0]}/{TOP}"
+                entered = [one for one in (package, other) if one in self.sources and one != node]
+                yield from ((one, imported.line) for one in entered if imported.at_import)
         for imported in source.imports:
             if imported.at_import and not imported.level:
                 for target in self._targets(node, imported.module, imported.name):
                     yield target, imported.line
-        if f"tree:{_TOP}" in self.sources and not node.startswith("tree:"):
-            yield from ((f"tree:{_TOP}", call.line) for call in source.spec_calls)
+        if f"tree:{TOP}" in self.sources and not node.startswith("tree:"):
+            yield from ((f"tree:{TOP}", call.line) for call in source.spec_calls)
 
     def _targets(self, node: str, module: str, name: str | None) -> Iterator[str]:
         """The module, the submodule that ``from module import name`` means, and the packages on the way."""
@@ -55,8 +55,8 @@ class _Graph:
         inside = f"{node.rpartition('/')[0]}/" if not node.startswith("tree:") else ""
         for end in range(1, len(parts) + 1):
             path = self._modules.get(".".join(parts[:end]))
-            entered = path is not None and not (end < len(parts) and inside and path == f"{inside}{_TOP}")
-            if entered and path is not None and path != _TOP:
+            entered = path is not None and not (end < len(parts) and inside and path == f"{inside}{TOP}")
+            if entered and path is not None and path != TOP:
                 yield path
         if name is not None and (submodule := self._modules.get(f"{module}.{name}")) is not None:
             yield submodule
@@ -65,10 +65,10 @@ class _Graph:
 def cycles(
     effective: Mapping[str, Source],
     tree: Mapping[str, Source],
-    beside_top: Mapping[str, tuple[str, str]],
+    own: OwnImports,
 ) -> Iterator[tuple[Source, int, list[str]]]:
     """(file of the tree, line, chain of paths) for each file of the tree that imports itself in the end."""
-    graph = _Graph(effective, tree, beside_top)
+    graph = _Graph(effective, tree, own)
     seen: set[frozenset[str]] = set()
     for start in graph.of_tree:
         found = _way_back(graph, start)

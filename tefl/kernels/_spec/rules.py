@@ -67,7 +67,7 @@ def _folder(where: str) -> str:
 def files_of(folder: Path) -> dict[str, Path]:
     """The Python files below a folder by their relative path, with slashes."""
     found = {}
-    for where, folders, names in os.walk(folder):
+    for where, folders, names in os.walk(folder, followlinks=True):
         folders[:] = sorted(set(folders) - {"__pycache__"})
         below = Path(where).relative_to(folder).as_posix()
         for name in sorted(names):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import builtins
+import io
 import symtable
+import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -50,14 +52,23 @@ class Source:
     file: Path
     path: str
     text: str
+    undecodable: str = ""
+    """Why there is no text: it is not in the encoding that it claims."""
 
     @staticmethod
     def read(file: Path, path: str) -> Source:
-        """Read a file. SyntaxError comes with the first look at `tree`."""
-        return Source(file, path, file.read_text())
+        """Read a file, in the encoding that Python would. SyntaxError comes with the first look at `tree`."""
+        data = file.read_bytes()
+        try:
+            encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+            return Source(file, path, data.decode(encoding).replace("\r\n", "\n"))
+        except (SyntaxError, UnicodeDecodeError) as error:
+            return Source(file, path, "", str(error))
 
     @cached_property
     def tree(self) -> ast.Module:
+        if self.undecodable:
+            raise SyntaxError(self.undecodable, (str(self.file), 1, None, None))
         return ast.parse(self.text, str(self.file))
 
     @cached_property
@@ -83,22 +94,13 @@ class Source:
     def exported(self) -> set[str]:
         """``__all__`` where it is a plain list, else the functions and classes without an underscore."""
         for node in self.tree.body:
-            if isinstance(node, ast.Assign) and any(
-                isinstance(target, ast.Name) and target.id == "__all__" for target in node.targets
-            ):
-                return set(ast.literal_eval(node.value))
+            if not isinstance(node, (ast.Assign, ast.AnnAssign)) or not isinstance(node.value, ast.List):
+                continue
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
+                return {str(n.value) for n in node.value.elts if isinstance(n, ast.Constant)}
         own = {node.name for node in self.tree.body if isinstance(node, (Function, ast.ClassDef))}
         return {name for name in own if not name.startswith("_")}
-
-    def public_names(self) -> dict[str, int]:
-        """What a tree's ``__init__.py`` offers as hooks: its own public names and what it imports from
-        beside it, with their lines."""
-        foreign = {imported.bound for imported in self.imports if not imported.level}
-        return {
-            name: line
-            for name, line in self.bound.items()
-            if name not in foreign and not name.startswith("_")
-        }
 
     @cached_property
     def imports(self) -> tuple[Import, ...]:
