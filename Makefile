@@ -20,7 +20,9 @@ test: $(VENV)/.ready
 	$(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 opinfo: $(VENV)/.ready
-	$(TEST_ENV) $(BIN)/python benchmarks/opinfo.py --device maca $(ARGS)
+	for db in op module optimizer; do \
+	  $(TEST_ENV) $(BIN)/python benchmarks/opinfo.py --db $$db --device maca $(ARGS) || exit; \
+	done
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .
@@ -35,6 +37,8 @@ format: $(VENV)/.lint
 
 bench: $(VENV)/.ready
 	$(TEST_ENV) $(BIN)/python benchmarks/opinfo.py --device maca --json benchmarks/results/opinfo-maca.json $(ARGS)
+	$(TEST_ENV) $(BIN)/python benchmarks/opinfo.py --db module --json benchmarks/results/modules-maca.json $(ARGS)
+	$(TEST_ENV) $(BIN)/python benchmarks/opinfo.py --db optimizer --json benchmarks/results/optimizers-maca.json $(ARGS)
 	$(TEST_ENV) $(BIN)/python benchmarks/bench_device.py --json benchmarks/results/device-maca.json
 	$(TEST_ENV) $(BIN)/python benchmarks/bench_overhead.py --json benchmarks/results
 	$(BIN)/python benchmarks/report.py

@@ -1,10 +1,11 @@
-"""benchmarks/opinfo.py: what it counts, and that a crash is a counted failure."""
+"""benchmarks/opinfo.py: what it counts, that a crash is a counted failure, and what the recorded runs say."""
 
 from __future__ import annotations
 
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,7 +78,7 @@ def test_an_operator_that_ends_the_process_costs_itself_only_and_fails_the_run(o
 @pytest.mark.usefixtures("maca")
 def test_a_conjugated_sample_is_conjugated_on_the_cpu_too():
     import torch
-    from opinfo import to_cpu
+    from opinfo_compare import to_cpu
 
     x = torch.tensor([1 + 2j], device="maca")
     for lazy in (x.conj(), x.conj().imag):
@@ -86,13 +87,74 @@ def test_a_conjugated_sample_is_conjugated_on_the_cpu_too():
         assert (twin.is_conj(), twin.is_neg()) == (lazy.is_conj(), lazy.is_neg())
 
 
-def test_the_recorded_run_has_no_failure_that_is_not_listed_and_few_that_are():
-    """benchmarks/results/opinfo-maca.json, which `make bench` writes anew: every sample, on sim."""
-    counts = json.loads((SCRIPT.parent / "results" / "opinfo-maca.json").read_text())["dtypes"].values()
+def test_modules_are_compared_forward_backward_and_in_their_state(opinfo, tmp_path):
+    out = tmp_path / "out.json"
+    modules = ["nn.BatchNorm1d", "nn.LSTM", "nn.LazyConv2d", "nn.Transformer", "nn.CTCLoss"]
+    text = opinfo(
+        "--db",
+        "module",
+        "--dtype",
+        "float32",
+        "--sample-fraction",
+        "0.1",
+        "--json",
+        str(out),
+        "--ops",
+        *modules,
+    )
+    counts = json.loads(out.read_text())["dtypes"]["float32"]
+    assert (counts["failures"], counts["skipped"], counts["ops_passed"]) == ({}, 0, 5)
+    assert int(row(text, "float32")["passed"]) == counts["samples"] >= 5
+
+
+def test_optimizers_are_compared_in_every_implementation(opinfo, tmp_path):
+    out = tmp_path / "out.json"
+    optimizers = ["Adam", "LBFGS", "SparseAdam"]
+    opinfo("--db", "optimizer", "--dtype", "float32", "--json", str(out), "--ops", *optimizers)
+    counts = json.loads(out.read_text())["dtypes"]["float32"]
+    assert (counts["failures"], counts["deviations"]) == ({}, {"SparseAdam": 8})
+    assert counts["passed"] == counts["samples"] - 8 >= 40
+
+
+def test_a_module_whose_state_differs_fails(monkeypatch):
+    """A batch norm that forgets to count its batches on the device."""
+    import torch
+    from opinfo_modules import Modules
+
+    forward = torch.nn.BatchNorm1d.forward
+
+    def forgetful(self, x):
+        result = forward(self, x)
+        if x.device.type == "maca" and self.num_batches_tracked is not None:
+            self.num_batches_tracked.zero_()
+        return result
+
+    monkeypatch.setattr(torch.nn.BatchNorm1d, "forward", forgetful)
+    result = Modules().check("nn.BatchNorm1d", "maca", torch.float32, 1.0)
+    assert result.failed > 0
+    assert result.passed > 0  # in evaluation, or without counts
+
+
+def recorded(name: str) -> dict[str, Any]:
+    """Return the counts by dtype of a run that `make bench` writes anew: every sample, on sim."""
+    return json.loads((SCRIPT.parent / "results" / f"{name}-maca.json").read_text())["dtypes"]
+
+
+@pytest.mark.parametrize(("name", "least"), [("opinfo", 50_000), ("modules", 5_000), ("optimizers", 1_400)])
+def test_the_recorded_runs_are_whole_and_have_no_failure_that_is_not_listed(name, least):
+    counts = recorded(name).values()
+    assert {str(c["failures"]) for c in counts} == {"{}"}
+    assert sum(c["samples"] for c in counts) > least
+
+
+def test_few_samples_of_operators_are_listed():
+    counts = recorded("opinfo").values()
     samples, listed = (sum(c[key] for c in counts) for key in ("samples", "listed"))
-    assert [c["failures"] for c in counts] == [{}] * 5
-    assert samples > 50_000
     assert listed <= 0.003 * samples
+
+
+def test_what_deviates_in_a_recorded_run_is_what_is_listed():
+    counts = [c for name in ("opinfo", "modules", "optimizers") for c in recorded(name).values()]
     assert {op for c in counts for op in c["deviations"]} == {entry.op for entry in DEVIATIONS}
 
 
