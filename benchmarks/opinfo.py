@@ -103,10 +103,9 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     arguments = parse_arguments()
     if arguments.worker:
-        dtype = getattr(torch, arguments.dtype[0])
-        worker(DATABASES[arguments.db], arguments.device, dtype, arguments.sample_fraction, arguments.module)
+        worker(DATABASES[arguments.db], arguments.device, arguments.sample_fraction, arguments.module)
         return
-    dtypes = {name: summary(check_dtype(name, arguments)) for name in arguments.dtype}
+    dtypes = {dtype: summary(results) for dtype, results in check(arguments).items()}
     facts = {"db": arguments.db, "device": arguments.device, "torch": torch.__version__, "dtypes": dtypes}
     print_summary(facts)
     if arguments.json:
@@ -114,15 +113,19 @@ def main() -> None:
     sys.exit(any(counts["failed"] for counts in dtypes.values()))
 
 
-def check_dtype(dtype: str, arguments: argparse.Namespace) -> list[OpResult]:
-    """Return the results of what is asked for and has samples of `dtype`."""
-    known = DATABASES[arguments.db].names(getattr(torch, dtype))
-    names = [name for name in arguments.ops if name in known] if arguments.ops else known
-    results = []
-    for result in check_all(names, dtype, arguments):
-        results.append(result)
+def check(arguments: argparse.Namespace) -> dict[str, list[OpResult]]:
+    """Return by dtype the results of what is asked for and has samples of it."""
+    tasks = [
+        (dtype, name)
+        for dtype in arguments.dtype
+        for name in DATABASES[arguments.db].names(getattr(torch, dtype))
+        if not arguments.ops or name in arguments.ops
+    ]
+    results: dict[str, list[OpResult]] = {dtype: [] for dtype in arguments.dtype}
+    for done, (dtype, result) in enumerate(check_all(tasks, arguments), 1):
+        results[dtype].append(result)
         if sys.stderr.isatty():
-            text = f"\r{dtype} {len(results)}/{len(names)} {result.op:50.50}"
+            text = f"\r{dtype} {done}/{len(tasks)} {result.op:50.50}"
             print(text, end="", file=sys.stderr, flush=True)
     return results
 

@@ -19,6 +19,7 @@ import torch
 from opinfo_compare import Database, OpResult
 
 SCRIPT = str(Path(__file__).with_name("opinfo.py"))
+Task = tuple[str, str]  # a dtype, and the name of what is to be checked in it
 OP_TIMEOUT_S = 180  # a worker that is silent for longer hangs
 
 
@@ -36,8 +37,8 @@ def claim(device: str) -> None:
     register_backend(PrivateUse1Backend(name=device, provider="sim"))
 
 
-def worker(database: Database, device: str, dtype: torch.dtype, fraction: float, module: str | None) -> None:
-    """Check the operators named on standard input, one JSON line each on standard output."""
+def worker(database: Database, device: str, fraction: float, module: str | None) -> None:
+    """Check what standard input names, a dtype and a name a line; a JSON line for each on standard output."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     report = os.fdopen(os.dup(1), "w", buffering=1)
@@ -45,24 +46,16 @@ def worker(database: Database, device: str, dtype: torch.dtype, fraction: float,
     if module:
         importlib.import_module(module)
     claim(device)
-    for name in sys.stdin.read().split():
-        print(json.dumps({"start": name}), file=report)
-        print(json.dumps(asdict(database.check(name, device, dtype, fraction))), file=report)
+    for task in map(str.split, sys.stdin.read().splitlines()):
+        print(json.dumps({"task": task}), file=report)
+        dtype, name = task
+        result = database.check(name, device, getattr(torch, dtype), fraction)
+        print(json.dumps({"task": task, "result": asdict(result)}), file=report)
 
 
-def run_worker(names: list[str], dtype: str, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def run_worker(tasks: list[Task], arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Yield the lines of one worker; the last may be followed by a crash or by a kill for silence."""
-    command = [
-        sys.executable,
-        SCRIPT,
-        "--worker",
-        "--db",
-        arguments.db,
-        "--device",
-        arguments.device,
-        "--dtype",
-        dtype,
-    ]
+    command = [sys.executable, SCRIPT, "--worker", "--db", arguments.db, "--device", arguments.device]
     command += ["--sample-fraction", str(arguments.sample_fraction)]
     command += ["--import", arguments.module] if arguments.module else []
     process = subprocess.Popen(
@@ -75,7 +68,7 @@ def run_worker(names: list[str], dtype: str, arguments: argparse.Namespace) -> I
     tail: list[str] = []
     drain = threading.Thread(target=lambda: tail.extend(errors.readlines()[-5:]), daemon=True)
     drain.start()
-    process.stdin.write("\n".join(names))
+    process.stdin.write("\n".join(map(" ".join, tasks)))
     process.stdin.close()
     restart, cancel = watchdog(process.kill)
     for line in process.stdout:
@@ -98,20 +91,21 @@ def watchdog(action: Callable[[], None]) -> tuple[Callable[[], None], Callable[[
     return restart, lambda: timer[0].cancel()
 
 
-def check_all(names: list[str], dtype: str, arguments: argparse.Namespace) -> Iterator[OpResult]:
-    """Yield the result of every operator, starting a new worker after each crash."""
-    left = list(names)
+def check_all(tasks: list[Task], arguments: argparse.Namespace) -> Iterator[tuple[str, OpResult]]:
+    """Yield the dtype and the result of every task, starting a new worker after each crash."""
+    left = list(tasks)
     while left:
-        current = ""
-        for line in run_worker(left, dtype, arguments):
-            if "start" in line:
-                current = line["start"]
-            elif "exit" not in line:
-                left.remove(line["op"])
-                current = ""
-                yield OpResult(**line)
-            elif line["exit"] != 0 and not current:
+        current: Task | None = None
+        for line in run_worker(left, arguments):
+            if "result" in line:
+                left.remove(tuple(line["task"]))
+                current = None
+                yield line["task"][0], OpResult(**line["result"])
+            elif "task" in line:
+                current = tuple(line["task"])
+            elif line["exit"] != 0 and current is None:
                 raise SystemExit(f"a worker ended with {line['exit']} between operators:\n{line['stderr']}")
             elif line["exit"] != 0:
                 left.remove(current)
-                yield OpResult(current, failed=1, errors=[f"the process ended with {line['exit']}"])
+                dtype, name = current
+                yield dtype, OpResult(name, failed=1, errors=[f"the process ended with {line['exit']}"])

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "opinfo.py"
 sys.path.insert(0, str(SCRIPT.parent))
@@ -77,7 +78,6 @@ def test_an_operator_that_ends_the_process_costs_itself_only_and_fails_the_run(o
 
 @pytest.mark.usefixtures("maca")
 def test_a_conjugated_sample_is_conjugated_on_the_cpu_too():
-    import torch
     from opinfo_compare import to_cpu
 
     x = torch.tensor([1 + 2j], device="maca")
@@ -87,38 +87,31 @@ def test_a_conjugated_sample_is_conjugated_on_the_cpu_too():
         assert (twin.is_conj(), twin.is_neg()) == (lazy.is_conj(), lazy.is_neg())
 
 
-def test_modules_are_compared_forward_backward_and_in_their_state(opinfo, tmp_path):
-    out = tmp_path / "out.json"
-    modules = ["nn.BatchNorm1d", "nn.LSTM", "nn.LazyConv2d", "nn.Transformer", "nn.CTCLoss"]
-    text = opinfo(
-        "--db",
-        "module",
-        "--dtype",
-        "float32",
-        "--sample-fraction",
-        "0.1",
-        "--json",
-        str(out),
-        "--ops",
-        *modules,
-    )
-    counts = json.loads(out.read_text())["dtypes"]["float32"]
-    assert (counts["failures"], counts["skipped"], counts["ops_passed"]) == ({}, 0, 5)
-    assert int(row(text, "float32")["passed"]) == counts["samples"] >= 5
+@pytest.mark.parametrize(
+    "name", ["nn.BatchNorm1d", "nn.LSTM", "nn.LazyConv2d", "nn.Transformer", "nn.CTCLoss"]
+)
+def test_modules_are_compared_forward_backward_and_in_their_state(name):
+    from opinfo_modules import Modules
+
+    result = Modules().check(name, "maca", torch.float32, 0.1)
+    assert (result.errors, result.skipped) == ([], 0)
+    assert result.passed >= 1
 
 
-def test_optimizers_are_compared_in_every_implementation(opinfo, tmp_path):
-    out = tmp_path / "out.json"
-    optimizers = ["Adam", "LBFGS", "SparseAdam"]
-    opinfo("--db", "optimizer", "--dtype", "float32", "--json", str(out), "--ops", *optimizers)
-    counts = json.loads(out.read_text())["dtypes"]["float32"]
-    assert (counts["failures"], counts["deviations"]) == ({}, {"SparseAdam": 8})
-    assert counts["passed"] == counts["samples"] - 8 >= 40
+@pytest.mark.parametrize(
+    ("name", "least", "listed"), [("Adam", 40, 0), ("LBFGS", 2, 0), ("SparseAdam", 0, 8)]
+)
+def test_optimizers_are_compared_in_every_implementation(name, least, listed):
+    from opinfo_optimizers import Optimizers
+
+    result = Optimizers().check(name, "maca", torch.float32, 1.0)
+    assert (result.errors, result.skipped, result.deviating) == ([], 0, listed)
+    assert result.passed >= least
 
 
+@pytest.mark.usefixtures("maca")
 def test_a_module_whose_state_differs_fails(monkeypatch):
     """A batch norm that forgets to count its batches on the device."""
-    import torch
     from opinfo_modules import Modules
 
     forward = torch.nn.BatchNorm1d.forward
