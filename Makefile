@@ -50,7 +50,7 @@ clean:
 $(VENV)/.python: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q "$(TORCH)" numpy triton ninja "setuptools>=77" wheel
-	$(BIN)/pip install -q matplotlib tqdm pytest pytest-xdist hypothesis expecttest cmake
+	$(BIN)/pip install -q matplotlib tqdm pytest pytest-xdist hypothesis expecttest cmake transformers safetensors
 	touch $@
 
 $(VENV)/.native: $(VENV)/.python $(NATIVE)
