@@ -20,7 +20,9 @@ test: $(VENV)/.ready
 	$(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 opinfo: $(VENV)/.ready
-	$(TEST_ENV) $(BIN)/python benchmarks/opinfo.py --device maca $(ARGS)
+	for db in op module optimizer; do \
+	  $(TEST_ENV) $(BIN)/python benchmarks/opinfo.py --db $$db --device maca $(ARGS) || exit; \
+	done
 
 soak: $(VENV)/.ready
 	$(TEST_ENV) $(BIN)/python benchmarks/soak.py --operations 1000000 $(ARGS)
@@ -38,6 +40,8 @@ format: $(VENV)/.lint
 
 bench: $(VENV)/.ready
 	$(TEST_ENV) $(BIN)/python benchmarks/opinfo.py --device maca --json benchmarks/results/opinfo-maca.json $(ARGS)
+	$(TEST_ENV) $(BIN)/python benchmarks/opinfo.py --db module --json benchmarks/results/modules-maca.json $(ARGS)
+	$(TEST_ENV) $(BIN)/python benchmarks/opinfo.py --db optimizer --json benchmarks/results/optimizers-maca.json $(ARGS)
 	$(TEST_ENV) $(BIN)/python benchmarks/bench_device.py --json benchmarks/results/device-maca.json
 	$(TEST_ENV) $(BIN)/python benchmarks/bench_overhead.py --json benchmarks/results
 	$(BIN)/python benchmarks/report.py
@@ -49,7 +53,7 @@ clean:
 $(VENV)/.python: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q "$(TORCH)" numpy triton ninja "setuptools>=77" wheel
-	$(BIN)/pip install -q matplotlib tqdm pytest pytest-xdist hypothesis expecttest cmake
+	$(BIN)/pip install -q matplotlib tqdm pytest pytest-xdist hypothesis expecttest cmake transformers safetensors
 	touch $@
 
 $(VENV)/.native: $(VENV)/.python $(NATIVE)

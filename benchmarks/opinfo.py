@@ -1,307 +1,40 @@
-"""Run PyTorch's own operator samples on the device and compare each with its alias, forward and backward.
+"""Run PyTorch's own samples on the device and compare each with its alias.
 
     python benchmarks/opinfo.py --device maca --dtype float32 int64 --sample-fraction 0.1 --json out.json
+    python benchmarks/opinfo.py --db optimizer --ops Adam
 
-The samples are those of `torch.testing._internal` (OpInfo). The alias is the CPU, or plain CUDA under
-TEFL_PROVIDER=cuda; a sample that fails there is not counted.
-Failures that `opinfo_deviations.py` lists are counted apart; any other ends the run with exit status 1.
-Operators run in worker processes, so that a crash is a failure of the operator it happened in. Without
-TEFL_PROVIDER the built-in `sim` provider is claimed under the name given by --device.
+The samples are those of `torch.testing._internal`: operators (OpInfo) and modules (ModuleInfo) forward and
+backward, optimizers (OptimizerInfo) over some steps. The alias is the CPU; under TEFL_PROVIDER=cuda it is
+plain CUDA, for operators alone. One that fails on the alias itself is not counted. What
+`opinfo_deviations.py` lists is counted apart; any other failure ends the run with exit status 1. Samples run
+in worker processes, so that a crash is a failure of what crashed. Without TEFL_PROVIDER the built-in `sim`
+provider is claimed under the name given by --device.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
-import os
-import random
-import subprocess
 import sys
-import threading
-import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from opinfo_deviations import deviation_of
-from opinfo_reference import Reference, alias_of_provider
-from torch.utils._pytree import tree_flatten, tree_map
+from opinfo_compare import Database, OpResult
+from opinfo_modules import Modules
+from opinfo_operators import Operators
+from opinfo_optimizers import Optimizers
+from opinfo_reference import alias_of_provider
+from opinfo_workers import check_all, worker
 
-DTYPES = ("float32", "bfloat16", "int64", "bool", "complex64")
-OP_TIMEOUT_S = 180  # a worker that is silent for longer hangs
-SEED = 0
-#: Their results are whatever the memory held: only shape, dtype and device can be compared.
-UNINITIALISED = frozenset(
-    {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
-)
-
-
-@dataclass
-class OpResult:
-    """The outcome of one operator's samples. A sample that passes forward and fails backward has failed."""
-
-    op: str
-    passed: int = 0
-    deviating: int = 0  # failed as opinfo_deviations.py says
-    failed: int = 0
-    skipped: int = 0  # the alias cannot run them either
-    errors: list[str] = field(default_factory=list)
-
-
-# ---------------------------------------------------------------------------------------- one sample --
-
-
-def to_cpu(value: Any, device: str) -> Any:
-    """Return the CPU's twin of a sample's argument: a leaf over a copy of the same storage."""
-    if isinstance(value, torch.Tensor) and value.device.type == device and value.layout == torch.strided:
-        storage = value.untyped_storage().cpu()
-        twin = torch.empty(0, dtype=value.dtype).set_(
-            storage, value.storage_offset(), value.shape, value.stride()
-        )
-        twin = twin.conj() if value.is_conj() else twin
-        twin = torch._neg_view(twin) if value.is_neg() else twin
-        return twin.requires_grad_(value.requires_grad)
-    if isinstance(value, torch.Tensor):
-        return value.detach().cpu().requires_grad_(value.requires_grad)
-    if isinstance(value, str | torch.device) and str(value).partition(":")[0] == device:
-        return "cpu"  # factories are told where to put their result
-    return value
-
-
-def as_leaf(value: Any) -> Any:
-    """Return a tensor argument as a leaf of a new graph, others as they are."""
-    if isinstance(value, torch.Tensor):
-        return value.detach().requires_grad_(value.requires_grad)
-    return value
-
-
-def tensors_in(value: Any) -> list[torch.Tensor]:
-    """Return the tensors of a nested value, in order."""
-    return [leaf for leaf in tree_flatten(value)[0] if isinstance(leaf, torch.Tensor)]
-
-
-def run_sample(op: Any, arguments: tuple[Any, tuple[Any, ...], dict[str, Any]]) -> tuple[Any, list[Any]]:
-    """Return the operator's result and the gradients of every argument that wants one."""
-    input, args, kwargs = arguments
-    torch.manual_seed(SEED)
-    result = op(input, *args, **kwargs)
-    outputs = [t for t in tensors_in(result) if t.requires_grad]
-    inputs = [t for t in tensors_in(arguments) if t.requires_grad]
-    if not outputs or not inputs:
-        return result, []
-    generator = torch.Generator().manual_seed(SEED)
-    cotangents = [torch.randn(t.shape, dtype=t.dtype, generator=generator).to(t.device) for t in outputs]
-    return result, list(torch.autograd.grad(outputs, inputs, cotangents, allow_unused=True))
-
-
-def result_device(sample: Any) -> str:
-    """Return the type of the device that results belong on: the one the sample names, else its operands'."""
-    if sample.kwargs.get("device") is not None:
-        return torch.device(sample.kwargs["device"]).type
-    operands = tensors_in((sample.input, sample.args, sample.kwargs))
-    return next((t.device.type for t in operands if t.device.type != "cpu"), "cpu")
-
-
-def compare(name: str, got: Any, wanted: Any, device: str) -> None:
-    """Raise unless `got` lies on `device` and equals the alias's `wanted`, which is on the CPU."""
-    for got_leaf, wanted_leaf in zip(tree_flatten(got)[0], tree_flatten(wanted)[0], strict=True):
-        if not isinstance(wanted_leaf, torch.Tensor):
-            torch.testing.assert_close(got_leaf, wanted_leaf, equal_nan=True)
-            continue
-        if got_leaf.device.type != device:
-            raise AssertionError(f"a result is on {got_leaf.device}")
-        if name in UNINITIALISED:
-            got_leaf, wanted_leaf = torch.zeros_like(got_leaf), torch.zeros_like(wanted_leaf)
-        torch.testing.assert_close(got_leaf.cpu(), wanted_leaf, equal_nan=True)
-
-
-def message(error: Exception) -> str:
-    """Return the type and the first line of an error."""
-    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
-
-
-def on_cpu(op: Any, arguments: Any, device: str) -> Any:
-    """Return what the CPU gives for arguments on `device`; None if it fails."""
-    twins = tree_map(lambda value: to_cpu(value, device), arguments)
-    try:
-        return run_sample(op, twins)
-    except Exception:  # noqa: BLE001
-        return None  # whatever it is, it is not the device's
-
-
-def check_sample(op: Any, sample: Any, device: str, wanted: Any = on_cpu) -> str | None:
-    """Return None if the sample passes, "skipped" if the alias fails too, else what went wrong.
-
-    `wanted` is what the alias gives, or a function that finds out.
-    """
-    arguments = tree_map(as_leaf, (sample.input, sample.args, sample.kwargs))
-    if callable(wanted):
-        wanted = wanted(op, arguments, device)
-    if wanted is None:
-        return "skipped"
-    try:
-        compare(op.name, run_sample(op, arguments), wanted, result_device(sample))
-    except Exception as error:  # noqa: BLE001 - an operator may fail in any way
-        return message(error)
-    return None
-
-
-def samples_of(op: Any, device: str, dtype: torch.dtype, fraction: float, alias: str = "cpu") -> list[Any]:
-    """Return an operator's samples on `device`, or a repeatable fraction of them, drawn at random."""
-    torch.manual_seed(SEED)
-    differentiable = dtype in op.supported_backward_dtypes(alias)
-    samples = list(op.sample_inputs(device, dtype, requires_grad=differentiable))
-    if fraction < 1:
-        samples = random.Random(full_name(op)).sample(samples, max(1, round(len(samples) * fraction)))
-    return samples
-
-
-def check_op(
-    op: Any, device: str, dtype: torch.dtype, fraction: float, reference: Reference | None = None
-) -> OpResult:
-    """Run an operator's samples. Not being able to make them on the device is one failure."""
-    result = OpResult(full_name(op))
-    answers = reference.results(result.op) if reference else None
-    if reference and answers is None:
-        return result  # the alias cannot make them either
-    try:
-        samples = samples_of(op, device, dtype, fraction, "cuda" if reference else "cpu")
-        wanted = answers if answers is not None else [on_cpu] * len(samples)
-        if len(wanted) != len(samples):
-            raise RuntimeError(f"{len(samples)} samples, {len(wanted)} on the alias")
-    except Exception as error:  # noqa: BLE001
-        count_failure(result, f"making samples: {message(error)}", dtype)
-        return result
-    for sample, alias_gives in zip(samples, wanted, strict=True):
-        error = check_sample(op, sample, device, alias_gives)
-        result.passed += error is None
-        result.skipped += error == "skipped"
-        if error not in (None, "skipped"):
-            count_failure(result, error, dtype)
-    return result
-
-
-def count_failure(result: OpResult, error: str, dtype: torch.dtype) -> None:
-    """Count a failed sample: apart if it is listed, else with its error."""
-    if deviation_of(result.op, dtype_name(dtype), error) is not None:
-        result.deviating += 1
-    else:
-        result.failed += 1
-        result.errors.append(error)
-
-
-# ------------------------------------------------------------------------------------------ workers --
-
-
-def full_name(op: Any) -> str:
-    """Return an OpInfo's name with its variant."""
-    return f"{op.name}.{op.variant_test_name}" if op.variant_test_name else str(op.name)
-
-
-def dtype_name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
-def ops_of(dtype: torch.dtype, alias: str = "cpu") -> dict[str, Any]:
-    """Return every OpInfo that has samples of `dtype`, by full name."""
-    from torch.testing._internal.common_methods_invocations import op_db
-
-    return {full_name(op): op for op in op_db if dtype in op.supported_dtypes(alias)}
-
-
-def claim(device: str) -> None:
-    """Make `device` available in this process, unless an imported module has."""
-    from tefl.privateuse1 import PrivateUse1Backend, is_registered, register_backend
-
-    if is_registered():
-        return
-    if os.environ.get("TEFL_PROVIDER"):
-        import _tefl_autoload
-
-        _tefl_autoload.autoload()
-        return
-    register_backend(PrivateUse1Backend(name=device, provider="sim"))
-
-
-def worker(device: str, dtype: torch.dtype, fraction: float, module: str | None) -> None:
-    """Check the operators named on standard input, one JSON line each on standard output."""
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    report = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what an operator prints is not a result
-    if module:
-        importlib.import_module(module)
-    claim(device)
-    ops = ops_of(dtype, alias_of_provider())
-    reference = Reference(dtype, fraction) if alias_of_provider() == "cuda" else None
-    for name in sys.stdin.read().split():
-        print(json.dumps({"start": name}), file=report)
-        print(json.dumps(asdict(check_op(ops[name], device, dtype, fraction, reference))), file=report)
-    if reference:
-        reference.close()
-
-
-def run_worker(names: list[str], dtype: str, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Yield the lines of one worker; the last may be followed by a crash or by a kill for silence."""
-    command = [sys.executable, __file__, "--worker", "--device", arguments.device, "--dtype", dtype]
-    command += ["--sample-fraction", str(arguments.sample_fraction)]
-    command += ["--import", arguments.module] if arguments.module else []
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stderr is not None
-    errors = process.stderr
-    tail: list[str] = []
-    drain = threading.Thread(target=lambda: tail.extend(errors.readlines()[-5:]), daemon=True)
-    drain.start()
-    process.stdin.write("\n".join(names))
-    process.stdin.close()
-    restart, cancel = watchdog(process.kill)
-    for line in process.stdout:
-        restart()
-        yield json.loads(line)
-    cancel()
-    yield {"exit": process.wait(), "stderr": "".join(tail)}
-
-
-def watchdog(action: Callable[[], None]) -> tuple[Callable[[], None], Callable[[], None]]:
-    """Return (restart, cancel) of a timer that performs `action` after OP_TIMEOUT_S seconds."""
-    timer = [threading.Timer(OP_TIMEOUT_S, action)]
-    timer[0].start()
-
-    def restart() -> None:
-        timer[0].cancel()
-        timer[0] = threading.Timer(OP_TIMEOUT_S, action)
-        timer[0].start()
-
-    return restart, lambda: timer[0].cancel()
-
-
-def check_all(names: list[str], dtype: str, arguments: argparse.Namespace) -> Iterator[OpResult]:
-    """Yield the result of every operator, starting a new worker after each crash."""
-    left = list(names)
-    while left:
-        current = ""
-        for line in run_worker(left, dtype, arguments):
-            if "start" in line:
-                current = line["start"]
-            elif "exit" not in line:
-                left.remove(line["op"])
-                current = ""
-                yield OpResult(**line)
-            elif line["exit"] != 0 and not current:
-                raise SystemExit(f"a worker ended with {line['exit']} between operators:\n{line['stderr']}")
-            elif line["exit"] != 0:
-                left.remove(current)
-                yield OpResult(current, failed=1, errors=[f"the process ended with {line['exit']}"])
-
-
-# ------------------------------------------------------------------------------------------- report --
+DATABASES: dict[str, Database] = {"op": Operators(), "module": Modules(), "optimizer": Optimizers()}
+DTYPES = ("float32", "bfloat16", "float64", "int64", "bool", "complex64")
+#: Of the samples run unless --dtype says otherwise.
+USUAL = {
+    "op": ("float32", "bfloat16", "int64", "bool", "complex64"),
+    "module": ("float32", "float64", "bfloat16", "complex64"),
+    "optimizer": ("float32", "float64", "bfloat16", "complex64"),
+}
 
 
 def summary(results: list[OpResult]) -> dict[str, Any]:
@@ -331,7 +64,7 @@ def print_summary(facts: dict[str, Any]) -> None:
     for dtype, counts in facts["dtypes"].items():
         for name, errors in sorted(counts["failures"].items()):
             print(f"  {dtype} {name}: {len(errors)} failed, first: {errors[0][:200]}")
-    print(f"{facts['device']} against {facts['alias']}, torch {facts['torch']}, forward and backward")
+    print(f"{facts['db']} samples, {facts['device']} against {facts['alias']}, torch {facts['torch']}")
     print(f"{'dtype':10}" + "".join(f"{column:>11}" for column in COLUMNS) + f"{'rate':>10}")
     for dtype, counts in facts["dtypes"].items():
         cells = "".join(f"{counts[column]:>11}" for column in COLUMNS)
@@ -342,51 +75,62 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument(
+        "--db",
+        choices=DATABASES,
+        default="op",
+        help="which samples: of operators (default), modules, optimizers",
+    )
     parser.add_argument("--device", default="maca", help="the device's name (default: maca)")
     parser.add_argument(
         "--sample-fraction", type=float, default=1.0, help="fraction of each operator's samples (default: 1)"
     )
-    parser.add_argument("--ops", nargs="*", help="only these operators, by OpInfo name")
+    parser.add_argument("--ops", nargs="*", help="only these, by name")
     parser.add_argument(
         "--dtype",
         nargs="*",
         choices=DTYPES,
-        default=DTYPES,
-        help=f"of the samples (default: {', '.join(DTYPES)})",
+        help="of the samples (default: all that matter to the database)",
     )
     parser.add_argument("--json", type=Path, help="write the summary there too")
     parser.add_argument("--import", dest="module", help="a module to import first; it may claim the device")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
+    arguments.dtype = arguments.dtype or USUAL[arguments.db]
     if not 0 < arguments.sample_fraction <= 1:
         parser.error(f"--sample-fraction is {arguments.sample_fraction}, it must lie in (0, 1]")
+    if arguments.db != "op" and alias_of_provider() != "cpu":
+        parser.error(f"--db {arguments.db} compares with the CPU, and TEFL_PROVIDER chooses a GPU")
     return arguments
 
 
 def main() -> None:
     arguments = parse_arguments()
     if arguments.worker:
-        dtype = getattr(torch, arguments.dtype[0])
-        worker(arguments.device, dtype, arguments.sample_fraction, arguments.module)
+        worker(DATABASES[arguments.db], arguments.device, arguments.sample_fraction, arguments.module)
         return
-    dtypes = {name: summary(check_dtype(name, arguments)) for name in arguments.dtype}
-    alias = alias_of_provider()
-    facts = {"device": arguments.device, "alias": alias, "torch": torch.__version__, "dtypes": dtypes}
+    dtypes = {dtype: summary(results) for dtype, results in check(arguments).items()}
+    facts = {"db": arguments.db, "device": arguments.device, "alias": alias_of_provider()}
+    facts |= {"torch": torch.__version__, "dtypes": dtypes}
     print_summary(facts)
     if arguments.json:
         arguments.json.write_text(json.dumps(facts, indent=1) + "\n")
     sys.exit(any(counts["failed"] for counts in dtypes.values()))
 
 
-def check_dtype(dtype: str, arguments: argparse.Namespace) -> list[OpResult]:
-    """Return the results of the operators that are asked for and have samples of `dtype`."""
-    known = list(ops_of(getattr(torch, dtype), alias_of_provider()))
-    names = [name for name in arguments.ops if name in known] if arguments.ops else known
-    results = []
-    for result in check_all(names, dtype, arguments):
-        results.append(result)
+def check(arguments: argparse.Namespace) -> dict[str, list[OpResult]]:
+    """Return by dtype the results of what is asked for and has samples of it."""
+    tasks = [
+        (dtype, name)
+        for dtype in arguments.dtype
+        for name in DATABASES[arguments.db].names(getattr(torch, dtype))
+        if not arguments.ops or name in arguments.ops
+    ]
+    results: dict[str, list[OpResult]] = {dtype: [] for dtype in arguments.dtype}
+    for done, (dtype, result) in enumerate(check_all(tasks, arguments), 1):
+        results[dtype].append(result)
         if sys.stderr.isatty():
-            text = f"\r{dtype} {len(results)}/{len(names)} {result.op:50.50}"
+            text = f"\r{dtype} {done}/{len(tasks)} {result.op:50.50}"
             print(text, end="", file=sys.stderr, flush=True)
     return results
 

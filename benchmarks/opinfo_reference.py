@@ -68,20 +68,15 @@ class Reference:
 
 def compute(op: Any, dtype: torch.dtype, fraction: float) -> Wanted | None:
     """Run an operator's samples on CUDA."""
-    from opinfo import as_leaf, run_sample, samples_of
+    from opinfo_compare import as_leaf
+    from opinfo_operators import outcome, samples_of
 
     try:
         samples = samples_of(op, "cuda", dtype, fraction, "cuda")
     except Exception:  # noqa: BLE001 - whatever it is, it is not the device's
         return None
-    wanted: Wanted = []
-    for sample in samples:
-        arguments = tree_map(as_leaf, (sample.input, sample.args, sample.kwargs))
-        try:
-            wanted.append(tree_map(to_host, run_sample(op, arguments)))
-        except Exception:  # noqa: BLE001
-            wanted.append(None)
-    return wanted
+    arguments = [tree_map(as_leaf, (sample.input, sample.args, sample.kwargs)) for sample in samples]
+    return [tree_map(to_host, outcome(op, given)) for given in arguments]
 
 
 def to_host(value: Any) -> Any:
@@ -90,16 +85,15 @@ def to_host(value: Any) -> Any:
 
 
 def main() -> None:
-    from opinfo import ops_of
+    from opinfo_operators import by_name
 
     warnings.simplefilter("ignore")
     report = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what an operator prints is not an answer
     dtype, fraction = getattr(torch, sys.argv[1]), float(sys.argv[2])
-    ops = ops_of(dtype, "cuda")
     for line in sys.stdin:
         name, file = json.loads(line)
-        torch.save(compute(ops[name], dtype, fraction), file)
+        torch.save(compute(by_name()[name], dtype, fraction), file)
         print("done", file=report)
 
 

@@ -2,8 +2,8 @@
 
     python benchmarks/report.py [benchmarks/results/overhead-<machine>-<date>.json]
 
-Rewrites the block of the README between the two markers `overhead` and the picture beside the file. Without
-an argument the newest file of each machine is taken.
+Rewrites the block of the README between the two markers `overhead` and the picture beside the file, and the
+block `device` from device-maca.json. Without an argument the newest file of each machine is taken.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-BEGIN, END = "<!-- overhead: written by benchmarks/report.py -->", "<!-- end of overhead -->"
+DEVICE = RESULTS / "device-maca.json"
 
 
 def newest() -> list[Path]:
@@ -65,15 +65,31 @@ def draw(facts: dict[str, Any], path: Path) -> None:
     figure.savefig(path, metadata={"Date": None})
 
 
-def rewrite(readme: Path, blocks: Iterable[list[str]]) -> None:
-    """Put the tables between the markers."""
+def device_table(facts: dict[str, Any]) -> list[str]:
+    """The figures of bench_device.py as Markdown."""
+    lines = [
+        f"The simulated device beside the CPU, {facts['machine']}, torch {facts['torch']}, "
+        f"{facts['date'][:10]}; the fastest of interleaved rounds in one process.",
+        "",
+        "| what | device, us | CPU, us | ratio | goal |",
+        "|---|---|---|---|---|",
+    ]
+    for each in facts["results"]:
+        times = f"{each['device_us']:.2f} | {each['cpu_us']:.2f}"
+        lines.append(f"| {each['name']} | {times} | {each['ratio']:.2f} | ≤ {each['limit']:.1f} |")
+    return lines
+
+
+def rewrite(readme: Path, name: str, blocks: Iterable[list[str]]) -> None:
+    """Put the tables between the markers of that name."""
+    begin, end = f"<!-- {name}: written by benchmarks/report.py -->", f"<!-- end of {name} -->"
     text = readme.read_text()
-    if BEGIN not in text or END not in text:
-        raise ValueError(f"{readme} lacks the markers {BEGIN!r} and {END!r}")
-    head, rest = text.split(BEGIN, 1)
-    tail = rest.split(END, 1)[1]
+    if begin not in text or end not in text:
+        raise ValueError(f"{readme} lacks the markers {begin!r} and {end!r}")
+    head, rest = text.split(begin, 1)
+    tail = rest.split(end, 1)[1]
     body = "\n\n".join("\n".join(block) for block in blocks)
-    readme.write_text(f"{head}{BEGIN}\n{body}\n{END}{tail}")
+    readme.write_text(f"{head}{begin}\n{body}\n{end}{tail}")
 
 
 def main() -> int:
@@ -90,7 +106,9 @@ def main() -> int:
         picture = path.with_suffix(".svg")
         draw(facts, picture)
         blocks.append([*table(facts), "", f"![The same as a picture]({picture.resolve().relative_to(ROOT)})"])
-    rewrite(ROOT / "README.md", blocks)
+    rewrite(ROOT / "README.md", "overhead", blocks)
+    if DEVICE.exists():
+        rewrite(ROOT / "README.md", "device", [device_table(json.loads(DEVICE.read_text()))])
     return 0
 
 

@@ -205,6 +205,9 @@ at::Tensor AliasCall::original_of(at::Tensor result) {
 }
 
 at::Tensor AliasCall::relabel(at::Tensor result) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!result.is_quantized(), device_name(), ": ", op_.operator_name(),
+                              " returns a quantized tensor; only strided ones of plain numbers are "
+                              "supported. Compute with it on the CPU");
   TORCH_CHECK_NOT_IMPLEMENTED(result.has_storage(), device_name(), ": ", op_.operator_name(),
                               " returns a tensor of layout ", result.layout(),
                               "; only strided ones are supported");

@@ -187,4 +187,8 @@ std::optional<Block> find_block(const void* pointer) {
   return found;
 }
 
+std::vector<SegmentSnapshot> memory_snapshot(c10::DeviceIndex index) { return cache_of(index).snapshot(); }
+
+void limit_memory(c10::DeviceIndex index, size_t bytes) { cache_of(index).limit(bytes); }
+
 }  // namespace tefl::device

@@ -4,6 +4,9 @@
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include <optional>
+#include <vector>
+
+#include "device/memory_snapshot.h"
 
 namespace tefl::device {
 
@@ -35,5 +38,11 @@ struct Block {
 
 /// The live allocation that `pointer` lies in.
 std::optional<Block> find_block(const void* pointer);
+
+/// What is held of device `index`, which is none that shares a GPU's memory.
+std::vector<SegmentSnapshot> memory_snapshot(c10::DeviceIndex index);
+
+/// Lets this process take no more than `bytes` of device `index` from now on.
+void limit_memory(c10::DeviceIndex index, size_t bytes);
 
 }  // namespace tefl::device

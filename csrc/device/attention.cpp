@@ -15,6 +15,7 @@
 
 #include "device/alias_storage.h"
 #include "device/alias_target.h"
+#include "device/implement.h"
 
 namespace tefl::device {
 namespace {
@@ -117,8 +118,8 @@ void install_attention_choice() {
 }
 
 void register_attention(torch::Library& aten) {
-  aten.impl("_scaled_dot_product_fused_attention_overrideable", attend);
-  aten.impl("_scaled_dot_product_fused_attention_overrideable_backward", attend_backward);
+  implement(aten, "_scaled_dot_product_fused_attention_overrideable", attend);
+  implement(aten, "_scaled_dot_product_fused_attention_overrideable_backward", attend_backward);
 }
 
 }  // namespace tefl::device

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "device/current_device.h"
+#include "device/out_of_memory.h"
 #include "device/provider.h"
 
 namespace tefl::device {
@@ -83,6 +84,26 @@ void DeviceCache::release_free_segments() {
   release_all();
 }
 
+std::vector<SegmentSnapshot> DeviceCache::snapshot() {
+  const CacheLock lock(mutex_);
+  std::vector<SegmentSnapshot> segments;
+  for (const auto& [begin, first] : segments_) {
+    SegmentSnapshot segment{reinterpret_cast<uintptr_t>(begin), 0, first->stream, first->pool, {}};
+    for (const CachedBlock* block = first; block != nullptr; block = block->after) {
+      segment.bytes += block->bytes;
+      segment.blocks.push_back({reinterpret_cast<uintptr_t>(block->begin), block->bytes, block->requested,
+                                block->live, !block->live && !block->parked});
+    }
+    segments.push_back(std::move(segment));
+  }
+  return segments;
+}
+
+void DeviceCache::limit(size_t bytes) {
+  const CacheLock lock(mutex_);
+  limit_ = bytes;
+}
+
 MemoryStats::Stats DeviceCache::stats() {
   const CacheLock lock(mutex_);
   return stats_.get();
@@ -117,8 +138,12 @@ CachedBlock* DeviceCache::fit(size_t bytes, FreeBlocks& free) {
   return block;
 }
 
-// Null where the provider is out of memory.
+// Null where the provider is out of memory, or the process has all that it may have.
 CachedBlock* DeviceCache::new_segment(size_t bytes, c10::StreamId stream, BlockPool pool) {
+  if (bytes > limit_ || reserved_ > limit_ - bytes) {
+    reason_ = "this process may take " + human_bytes(limit_) + ", by set_per_process_memory_fraction";
+    return nullptr;
+  }
   void* pointer = nullptr;
   const auto status = runtime().malloc(index_, bytes, &pointer);
   if (status == TEFL_ERR_OUT_OF_MEMORY) {
@@ -133,6 +158,7 @@ CachedBlock* DeviceCache::new_segment(size_t bytes, c10::StreamId stream, BlockP
   block->pool = pool;
   blocks_[pointer] = block;
   segments_[block->begin] = block;
+  reserved_ += bytes;
   stats_.segment_made(*block);
   return block;
 }
@@ -206,6 +232,7 @@ void DeviceCache::release_all() {
 
 void DeviceCache::release(CachedBlock* segment) {
   unpark(segment);
+  reserved_ -= segment->bytes;
   stats_.segment_released(*segment);
   blocks_.erase(segment->begin);
   segments_.erase(segment->begin);

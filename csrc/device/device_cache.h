@@ -12,6 +12,7 @@
 
 #include "device/block.h"
 #include "device/free_blocks.h"
+#include "device/memory_snapshot.h"
 #include "device/memory_stats.h"
 #include "device/pending.h"
 
@@ -45,6 +46,11 @@ class DeviceCache {
 
   /// Waits for other streams' use of freed blocks and gives every segment that has no live block back.
   void release_free_segments();
+
+  std::vector<SegmentSnapshot> snapshot();
+
+  /// Takes no more than `bytes` in all from the provider from now on; what is taken already stays.
+  void limit(size_t bytes);
 
   MemoryStats::Stats stats();
   void reset_accumulated();
@@ -82,7 +88,9 @@ class DeviceCache {
   std::vector<CachedBlock*> spare_;                       // objects of blocks that are no more
   Pending<CachedBlock> pending_;
   MemoryStats stats_;
-  std::string reason_;  // why the provider gave no memory, last time
+  size_t reserved_ = 0;      // bytes of all segments
+  size_t limit_ = kLargest;  // what they may come to
+  std::string reason_;       // why there was no memory, last time
 };
 
 }  // namespace tefl::device

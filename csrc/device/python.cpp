@@ -7,6 +7,7 @@
 #include <torch/csrc/utils/device_lazy_init.h>
 
 #include "device/alias_storage.h"
+#include "device/allocator.h"
 #include "device/autograd_threads.h"
 #include "device/current_device.h"
 #include "device/fallback_counts.h"
@@ -91,6 +92,23 @@ void synchronize(c10::DeviceIndex index, double timeout) {
   synchronize_device(index, timeout > 0 ? timeout : patience());
 }
 
+py::list memory_snapshot_of(c10::DeviceIndex index) {
+  static constexpr const char* kPoolNames[] = {"small", "large"};  // in the order of BlockPool
+  py::list segments;
+  for (const SegmentSnapshot& segment : memory_snapshot(resolve_index(index))) {
+    py::list blocks;
+    for (const BlockSnapshot& block : segment.blocks) {
+      const char* state = block.live      ? "active_allocated"
+                          : block.pending ? "active_pending_free"
+                                          : "inactive";
+      blocks.append(py::make_tuple(block.address, block.bytes, block.requested, state));
+    }
+    segments.append(
+        py::make_tuple(segment.address, segment.bytes, segment.stream, kPoolNames[segment.pool], blocks));
+  }
+  return segments;
+}
+
 uintptr_t raw_stream(c10::DeviceIndex index) {
   return reinterpret_cast<uintptr_t>(native_stream(current_stream(resolve_index(index))));
 }
@@ -148,6 +166,19 @@ void bind_devices(py::module_& m) {
         "The provider's handle of the calling thread's current stream.");
 }
 
+void bind_memory(py::module_& m) {
+  using torch::wrap_pybind_function;
+  m.def(
+      "shares_gpu", [] { return shared_guard() != nullptr; },
+      "Whether memory and streams are those of PyTorch's own name for the GPU.");
+  m.def("memory_snapshot", wrap_pybind_function(&memory_snapshot_of), py::arg("index"),
+        "The segments of a device: [(address, bytes, stream, pool, [(address, bytes, requested, state)])].");
+  m.def("limit_memory", wrap_pybind_function([](c10::DeviceIndex index, size_t bytes) {
+          limit_memory(resolve_index(index), bytes);
+        }),
+        py::arg("index"), py::arg("bytes"));
+}
+
 void bind_aliases(py::module_& m) {
   using torch::wrap_pybind_function;
   m.def("as_alias", wrap_pybind_function([](py::object tensor) { return wrap(as_alias(unwrap(tensor))); }),
@@ -192,6 +223,7 @@ void bind(py::module_& m) {
   bind_claiming(m);
   bind_fallbacks(m);
   bind_devices(m);
+  bind_memory(m);
   bind_aliases(m);
 }
 

@@ -18,6 +18,7 @@
 #include "device/dropout.h"
 #include "device/factory.h"
 #include "device/guard.h"
+#include "device/histogram.h"
 #include "device/hooks.h"
 #include "device/host_access.h"
 #include "device/host_redirect.h"
@@ -25,6 +26,7 @@
 #include "device/pinned.h"
 #include "device/profiler.h"
 #include "device/recurrent.h"
+#include "device/refused.h"
 #include "device/shared.h"
 #include "device/views.h"
 
@@ -67,6 +69,7 @@ void register_own_kernels() {
   if (alias_target().type == c10::kCPU) {  // a GPU has its own kernels for these
     implement(aten, "native_dropout", native_dropout);
     register_recurrent_cells(aten);
+    register_histogram(aten);
   } else {
     register_attention(aten);
   }
@@ -82,6 +85,13 @@ void register_copy_of_lazy_tensors() {
 void register_autocast_kernels() {
   register_autocast(open_library("aten", DispatchKey::AutocastPrivateUse1));
   open_library("_", DispatchKey::AutocastPrivateUse1).fallback(CppFunction::makeFallthrough());
+}
+
+void register_refusals() {
+  for (const DispatchKey key : kRefusedKeys) open_library("_", key).fallback(refusal(key));
+  // Composite, so that it would make a tensor with which nothing can be done.
+  open_library("aten", DispatchKey::SparseCsrPrivateUse1)
+      .impl("_sparse_compressed_tensor_unsafe", refusal(DispatchKey::SparseCsrPrivateUse1));
 }
 
 int register_alias_kernels() {
@@ -105,6 +115,7 @@ int register_operators() {
   register_own_kernels();
   register_copy_of_lazy_tensors();
   register_autocast_kernels();
+  register_refusals();
   install_attention_choice();
   return register_alias_kernels();
 }

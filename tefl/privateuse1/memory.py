@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import pickle
+from os import PathLike
 from typing import Any
 
 import torch
 
+from tefl import _native
 from tefl.privateuse1.indexing import Device, device_index
 
 __all__ = [
+    "device_memory_used",
     "empty_cache",
+    "get_per_process_memory_fraction",
     "max_memory_allocated",
     "max_memory_reserved",
     "mem_get_info",
     "memory_allocated",
     "memory_reserved",
+    "memory_snapshot",
     "memory_stats",
+    "memory_stats_as_nested_dict",
+    "memory_summary",
     "reset_accumulated_memory_stats",
     "reset_peak_memory_stats",
+    "set_per_process_memory_fraction",
 ]
 
 
@@ -64,3 +73,150 @@ def reset_accumulated_memory_stats(device: Device | None = None) -> None:
 def mem_get_info(device: Device | None = None) -> tuple[int, int]:
     """Return the bytes free and in all on a device."""
     return torch.accelerator.get_memory_info(device_index(device))
+
+
+def device_memory_used(device: Device | None = None) -> int:
+    """Return the bytes of a device that any process uses."""
+    free, total = mem_get_info(device)
+    return total - free
+
+
+def memory_stats_as_nested_dict(device: Device | None = None) -> dict[str, Any]:
+    """Return `memory_stats` with a dict for each part of a name between dots."""
+    nested: dict[str, Any] = {}
+    for name, value in memory_stats(device).items():
+        *parents, last = name.split(".")
+        place = nested
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[last] = value
+    return nested
+
+
+# -------------------------------------------------------------------------------------------- a limit --
+
+_fractions: dict[int, float] = {}
+
+
+def set_per_process_memory_fraction(fraction: float, device: Device | None = None) -> None:
+    """Let this process take no more than a fraction, from 0 to 1, of a device's memory from now on.
+
+    An allocation beyond it raises `torch.OutOfMemoryError`; what is taken already stays.
+    """
+    if not isinstance(fraction, float):
+        raise TypeError(f"fraction is a {type(fraction).__name__}, want a float")
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"fraction is {fraction}, want a number from 0 to 1")
+    native, index = _native.load(), device_index(device)
+    if native.shares_gpu():
+        torch.cuda.set_per_process_memory_fraction(fraction, index)
+    else:
+        native.limit_memory(index, int(fraction * mem_get_info(index)[1]))
+    _fractions[index] = fraction
+
+
+def get_per_process_memory_fraction(device: Device | None = None) -> float:
+    """Return what `set_per_process_memory_fraction` set for a device, 1.0 if nothing."""
+    return _fractions.get(device_index(device), 1.0)
+
+
+# --------------------------------------------------------------------------------- what memory holds --
+
+
+def memory_snapshot(mempool_id: None = None, include_traces: bool = True) -> list[dict[str, Any]]:
+    """Return the pieces of memory taken from all devices and how they are cut, as torch.cuda does.
+
+    Each segment is a dict with device, address, total_size, allocated_size, active_size, requested_size (in
+    bytes), stream, segment_type ("small" or "large"), and blocks in the order of their addresses, each with
+    address, size, requested_size, state ("active_allocated", "active_pending_free" while another stream may
+    use it, or "inactive") and frames, which is empty: where a block was asked for is not recorded. There are
+    no pools to choose by `mempool_id` and no traces to include.
+    """
+    if mempool_id is not None:
+        raise ValueError(f"mempool_id is {mempool_id!r}, want None: the allocator has no such pools")
+    native = _native.load()
+    if native.shares_gpu():
+        return torch.cuda.memory_snapshot()  # type: ignore[no-any-return, no-untyped-call]
+    return [
+        _segment(index, *segment)
+        for index in range(native.device_count())
+        for segment in native.memory_snapshot(index)
+    ]
+
+
+def _segment(
+    index: int, address: int, size: int, stream: int, pool: str, pieces: list[tuple[int, int, int, str]]
+) -> dict[str, Any]:
+    blocks = [
+        {"address": begin, "size": bytes_, "requested_size": requested, "state": state, "frames": []}
+        for begin, bytes_, requested, state in pieces
+    ]
+    active = [block for block in blocks if block["state"] != "inactive"]
+    allocated = [block for block in blocks if block["state"] == "active_allocated"]
+    return {
+        "device": index,
+        "address": address,
+        "total_size": size,
+        "allocated_size": sum(block["size"] for block in allocated),
+        "active_size": sum(block["size"] for block in active),
+        "requested_size": sum(block["requested_size"] for block in allocated),
+        "stream": stream,
+        "segment_type": pool,
+        "segment_pool_id": (0, 0),
+        "is_expandable": False,
+        "frames": [],
+        "blocks": blocks,
+    }
+
+
+def _snapshot(device: Device | None = None) -> dict[str, Any]:
+    """Return what the viewer of PyTorch reads: `memory_snapshot`, and for each device an empty trace."""
+    traces: list[list[Any]] = [[] for _ in range(_native.load().device_count())]
+    return {"segments": memory_snapshot(), "device_traces": traces, "allocator_settings": {}}
+
+
+def _dump_snapshot(filename: str | PathLike[str] = "dump_snapshot.pickle") -> None:
+    """Write `_snapshot` to a file that torch.cuda._memory_viz and pytorch.org/memory_viz can show."""
+    with open(filename, "wb") as file:
+        pickle.dump(_snapshot(), file)
+
+
+# ------------------------------------------------------------------------------------------- a summary --
+
+_ROWS = {
+    "allocated_bytes": "allocated",
+    "active_bytes": "active",
+    "requested_bytes": "requested",
+    "reserved_bytes": "reserved",
+    "inactive_split_bytes": "not releasable",
+    "allocation": "allocations",
+    "active": "active blocks",
+    "segment": "segments",
+    "inactive_split": "blocks not releasable",
+}
+_POOLS = {"all": "", "large_pool": "  large pool", "small_pool": "  small pool"}
+_COLUMNS = ("current", "peak", "allocated", "freed")
+
+
+def memory_summary(device: Device | None = None, abbreviated: bool = False) -> str:
+    """Return `memory_stats` as a table: now, at most, what came, what went; by pool unless `abbreviated`."""
+    index, stats = device_index(device), memory_stats(device)
+    name = f"{torch._C._get_privateuse1_backend_name()}:{index}"
+    lines = [
+        f"{name}: out of memory {stats['num_ooms']} times, {stats['num_alloc_retries']} retries",
+        f"{'':24}" + "".join(f"{column:>12}" for column in _COLUMNS),
+    ]
+    for key, title in _ROWS.items():
+        for pool, indented in _POOLS.items():
+            if pool == "all" or not abbreviated:
+                cells = [_amount(stats[f"{key}.{pool}.{column}"], "bytes" in key) for column in _COLUMNS]
+                lines.append(f"{indented or title:24}" + "".join(f"{cell:>12}" for cell in cells))
+    return "\n".join(lines)
+
+
+def _amount(value: int, is_bytes: bool) -> str:
+    """Return a count, or bytes in the largest unit of which there is at least one."""
+    if not is_bytes or value < 1024:
+        return f"{value} B" if is_bytes else str(value)
+    power = min((value.bit_length() - 1) // 10, 5)
+    return f"{value / 1024**power:.1f} {'KMGTP'[power - 1]}iB"

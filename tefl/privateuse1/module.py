@@ -1,6 +1,7 @@
 """The device module ``torch.<name>``: what `torch.cuda` is to CUDA devices.
 
-Its functions live here and in `random.py` and `memory.py`; `build` gathers them under the claimed name.
+Its functions live here and in `streams.py`, `random.py`, `memory.py` and `amp.py`; `build` gathers them under
+the claimed name. What it has not got, `absent.py` lists.
 Importing it, asking how many devices there are, or seeding starts no runtime.
 """
 
@@ -16,7 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import torch
 
 from tefl import _native
-from tefl.privateuse1 import memory, random
+from tefl.privateuse1 import amp, memory, random, streams
+from tefl.privateuse1.absent import ABSENT
 from tefl.privateuse1.checks import BackendError
 from tefl.privateuse1.indexing import Device, current_index, device_index, optional_index
 from tefl.privateuse1.workarounds import autocast_dtype_rule
@@ -25,28 +27,27 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 __all__ = [
-    "Event",
-    "Stream",
     "current_device",
-    "current_stream",
-    "default_stream",
     "device",
     "device_count",
     "device_of",
+    "get_arch_list",
     "get_device_capability",
     "get_device_name",
     "get_device_properties",
+    "get_gencode_flags",
     "init",
+    "ipc_collect",
     "is_available",
+    "is_bf16_supported",
     "is_initialized",
+    "is_tf32_supported",
     "set_device",
-    "set_stream",
-    "stream",
     "synchronize",
 ]
 
-Stream = torch.Stream
-Event = torch.Event
+#: The modules whose functions the device module has, under its own name and under theirs.
+PARTS = (streams, random, memory)
 
 #: What a device that shares a GPU with PyTorch's CUDA has besides: it captures work under either name.
 _OF_CUDA = (
@@ -180,33 +181,36 @@ def get_device_capability(device: Device | None = None) -> tuple[int, int]:
     return properties.major, properties.minor
 
 
-def current_stream(device: Device | None = None) -> torch.Stream:
-    """Return the calling thread's current stream of a device."""
-    return torch.accelerator.current_stream(device_index(device))
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    """Return whether the device computes in bfloat16. Every operator does, on the alias device if need be."""
+    return torch.cuda.is_bf16_supported(including_emulation) if _native.load().shares_gpu() else True
 
 
-def default_stream(device: Device | None = None) -> torch.Stream:
-    """Return the stream that is current where nobody chose one."""
-    kind = torch._C._autograd.DeviceType.PrivateUse1.value
-    return torch.Stream(stream_id=0, device_index=device_index(device), device_type=kind)
+def is_tf32_supported() -> bool:
+    """Return whether matrix products may use TensorFloat-32."""
+    return bool(_native.load().shares_gpu()) and torch.cuda.is_tf32_supported()
 
 
-def set_stream(stream: torch.Stream | None) -> None:
-    """Make `stream` the calling thread's current one for its device; None changes nothing."""
-    if stream is not None:
-        torch.accelerator.set_stream(stream)
+def get_arch_list() -> list[str]:
+    """Return the architectures that PyTorch holds compiled kernels for: none, they are the alias device's."""
+    return []
 
 
-def stream(stream: torch.Stream | None) -> contextlib.AbstractContextManager[Any]:
-    """Return a context in which `stream` is current; None changes nothing."""
-    return contextlib.nullcontext() if stream is None else stream
+def get_gencode_flags() -> str:
+    """Return the compiler's flags for the architectures that PyTorch was built for: none."""
+    return ""
+
+
+def ipc_collect() -> None:
+    """Do nothing: memory is not shared with other processes, so none has to be collected."""
 
 
 def _computed_attribute(name: str) -> bool:
     """What torch reads as an attribute: activation checkpointing keeps random states only if it is there."""
     if name == "_initialized":
         return is_initialized()
-    raise AttributeError(f"module 'torch.{_name()}' has no attribute {name!r}")
+    why = f": {ABSENT[name]}" if name in ABSENT else ""
+    raise AttributeError(f"module 'torch.{_name()}' has no attribute {name!r}{why}")
 
 
 def build(name: str, autocast_dtype: torch.dtype | None) -> ModuleType:
@@ -218,11 +222,16 @@ def build(name: str, autocast_dtype: torch.dtype | None) -> ModuleType:
 
     contents: dict[str, Any] = {
         **_exports(sys.modules[__name__]),
-        **_exports(random),
-        **_exports(memory),
+        **{key: value for part in PARTS for key, value in _exports(part).items()},
+        **{part.__name__.rpartition(".")[2]: part for part in PARTS},
+        "amp": amp.build(name),
+        "OutOfMemoryError": torch.OutOfMemoryError,
+        "AcceleratorError": torch.AcceleratorError,
         "get_amp_supported_dtype": get_amp_supported_dtype,
         "_is_in_bad_fork": _is_in_bad_fork,
         "_lazy_init": init,
+        "_snapshot": memory._snapshot,
+        "_dump_snapshot": memory._dump_snapshot,
         "__getattr__": _computed_attribute,
     }
     if _native.load().shares_cuda():
@@ -239,7 +248,12 @@ def build_broken(name: str, error: BackendError) -> ModuleType:
     def raise_defects(*_args: object, **_kwargs: object) -> NoReturn:
         raise BackendError(error.subject, error.defects)
 
-    names = [*__all__, *random.__all__, *memory.__all__, "get_amp_supported_dtype", "_lazy_init"]
+    names = [
+        *__all__,
+        *(name for part in PARTS for name in part.__all__),
+        "get_amp_supported_dtype",
+        "_lazy_init",
+    ]
     answers: dict[str, Callable[..., Any]] = {
         "is_available": lambda: False,
         "is_initialized": lambda: False,
@@ -263,10 +277,13 @@ def _module(name: str, doc: str, contents: dict[str, Any]) -> ModuleType:
 
 
 def publish(name: str, module: ModuleType) -> None:
-    """Make `module` torch.<name>, importable under that name.
+    """Make `module` torch.<name>, importable under that name, and its submodules under theirs.
 
     Some versions of torch import ``torch_<name>`` to start a device; where the vendor's package does not
     bear that name, ours answers to it.
     """
     torch._register_device_module(name, module)  # type: ignore[no-untyped-call]
     sys.modules.setdefault(f"torch_{name}", module)
+    for key, part in vars(module).items():
+        if isinstance(part, ModuleType):
+            sys.modules[f"torch.{name}.{key}"] = part

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import inspect
 import os
 import re
@@ -11,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -137,3 +139,30 @@ def image(compile_library: Compile) -> bytes:
 def kernels(sim: Sim, image: bytes) -> Kernels:
     """The test kernels on device 0."""
     return Kernels(sim, image, 0)
+
+
+@pytest.fixture(scope="session")
+def device_kernels(maca: ModuleType, image: bytes) -> Kernels:
+    """The test kernels, in the provider instance that the device of this process uses."""
+    maca.init()
+    return Kernels(Sim(LIBRARY, start=False), image, 0)
+
+
+@pytest.fixture
+def closed(maca: ModuleType, device_kernels: Kernels) -> Iterator[Callable[[Any], ctypes.c_int32]]:
+    """A function stream -> holds the stream; all are opened when the test ends."""
+    flags = []
+
+    def close(stream: Any) -> ctypes.c_int32:
+        from tefl import _native
+
+        with stream:
+            handle = ctypes.c_void_p(_native.load().raw_stream(stream.device_index))
+        flags.append(device_kernels.close(handle))
+        return flags[-1]
+
+    yield close
+    for flag in flags:
+        flag.value = 1
+    for index in (0, 1):
+        maca.synchronize(index)

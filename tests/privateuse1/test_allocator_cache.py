@@ -5,11 +5,10 @@ from __future__ import annotations
 import ctypes
 import gc
 import itertools
-from ctypes import c_void_p
 
 import pytest
 import torch
-from sim_driver import LIBRARY, Kernels, Sim
+from torch.utils.data import DataLoader, TensorDataset
 
 MIB = 1 << 20
 
@@ -22,32 +21,6 @@ def stats(maca):
     gc.collect()
     maca.empty_cache()
     return maca.memory_stats
-
-
-@pytest.fixture(scope="module")
-def device_kernels(maca, image) -> Kernels:
-    """The test kernels, in the provider instance that the device of this process uses."""
-    maca.init()
-    return Kernels(Sim(LIBRARY, start=False), image, 0)
-
-
-@pytest.fixture
-def closed(maca, device_kernels):
-    """A function stream -> holds the stream; all are opened when the test ends."""
-    flags = []
-
-    def close(stream: torch.Stream) -> ctypes.c_int32:
-        with stream:
-            from tefl import _native
-
-            handle = c_void_p(_native.load().raw_stream(0))
-        flags.append(device_kernels.close(handle))
-        return flags[-1]
-
-    yield close
-    for flag in flags:
-        flag.value = 1
-    maca.synchronize(0)
 
 
 def bytes_on_device(size: int) -> torch.Tensor:
@@ -143,6 +116,16 @@ def test_a_block_freed_with_work_in_its_own_stream_is_not_written_over(stats, cl
     assert again.eq(9).all().item()
 
 
+def test_a_freed_block_that_another_stream_uses_is_pending_in_a_snapshot(closed, maca):
+    stream, x = torch.Stream("maca:0"), bytes_on_device(5 * MIB)
+    address = x.data_ptr()
+    x.record_stream(stream)
+    closed(stream)
+    del x
+    blocks = [block for segment in maca.memory_snapshot() for block in segment["blocks"]]
+    assert [b["state"] for b in blocks if b["address"] == address] == ["active_pending_free"]
+
+
 def test_recording_the_own_stream_or_an_empty_tensor_changes_nothing(stats):
     x, empty = bytes_on_device(4096), bytes_on_device(0)
     address = x.data_ptr()
@@ -182,6 +165,23 @@ def test_pinned_memory_is_kept_and_waits_for_copies(closed, maca):
     maca.synchronize(0)
     assert out.eq(5).all().item()
     assert torch.empty(4096, dtype=torch.uint8, pin_memory=True).data_ptr() == address
+
+
+def test_a_pinned_batch_dropped_right_after_its_copy_was_enqueued_arrives_whole(closed, maca):
+    torch.accelerator.empty_host_cache()
+    side = torch.Stream("maca:0")
+    gate = closed(side)
+    with side:
+        moved = [
+            batch.to("maca:0", non_blocking=True)  # enqueued behind what holds the stream
+            for (batch,) in DataLoader(TensorDataset(torch.arange(64)), batch_size=16, pin_memory=True)
+        ]
+    kept = [torch.full((16,), -1).pin_memory() for _ in range(8)]
+    assert not side.query()
+    gate.value = 1
+    maca.synchronize(0)
+    assert torch.cat(moved).tolist() == list(range(64))
+    del kept
 
 
 def test_freed_pinned_memory_is_no_longer_known_as_pinned():

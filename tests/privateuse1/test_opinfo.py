@@ -1,12 +1,14 @@
-"""benchmarks/opinfo.py: what it counts, and that a crash is a counted failure."""
+"""benchmarks/opinfo.py: what it counts, that a crash is a counted failure, and what the recorded runs say."""
 
 from __future__ import annotations
 
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "opinfo.py"
 sys.path.insert(0, str(SCRIPT.parent))
@@ -76,8 +78,7 @@ def test_an_operator_that_ends_the_process_costs_itself_only_and_fails_the_run(o
 
 @pytest.mark.usefixtures("maca")
 def test_a_conjugated_sample_is_conjugated_on_the_cpu_too():
-    import torch
-    from opinfo import to_cpu
+    from opinfo_compare import to_cpu
 
     x = torch.tensor([1 + 2j], device="maca")
     for lazy in (x.conj(), x.conj().imag):
@@ -86,13 +87,67 @@ def test_a_conjugated_sample_is_conjugated_on_the_cpu_too():
         assert (twin.is_conj(), twin.is_neg()) == (lazy.is_conj(), lazy.is_neg())
 
 
-def test_the_recorded_run_has_no_failure_that_is_not_listed_and_few_that_are():
-    """benchmarks/results/opinfo-maca.json, which `make bench` writes anew: every sample, on sim."""
-    counts = json.loads((SCRIPT.parent / "results" / "opinfo-maca.json").read_text())["dtypes"].values()
+@pytest.mark.parametrize(
+    "name", ["nn.BatchNorm1d", "nn.LSTM", "nn.LazyConv2d", "nn.Transformer", "nn.CTCLoss"]
+)
+def test_modules_are_compared_forward_backward_and_in_their_state(name):
+    from opinfo_modules import Modules
+
+    result = Modules().check(name, "maca", torch.float32, 0.1)
+    assert (result.errors, result.skipped) == ([], 0)
+    assert result.passed >= 1
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "listed"), [("Adam", 40, 0), ("LBFGS", 2, 0), ("SparseAdam", 0, 8)]
+)
+def test_optimizers_are_compared_in_every_implementation(name, least, listed):
+    from opinfo_optimizers import Optimizers
+
+    result = Optimizers().check(name, "maca", torch.float32, 1.0)
+    assert (result.errors, result.skipped, result.deviating) == ([], 0, listed)
+    assert result.passed >= least
+
+
+@pytest.mark.usefixtures("maca")
+def test_a_module_whose_state_differs_fails(monkeypatch):
+    """A batch norm that forgets to count its batches on the device."""
+    from opinfo_modules import Modules
+
+    forward = torch.nn.BatchNorm1d.forward
+
+    def forgetful(self, x):
+        result = forward(self, x)
+        if x.device.type == "maca" and self.num_batches_tracked is not None:
+            self.num_batches_tracked.zero_()
+        return result
+
+    monkeypatch.setattr(torch.nn.BatchNorm1d, "forward", forgetful)
+    result = Modules().check("nn.BatchNorm1d", "maca", torch.float32, 1.0)
+    assert result.failed > 0
+    assert result.passed > 0  # in evaluation, or without counts
+
+
+def recorded(name: str) -> dict[str, Any]:
+    """Return the counts by dtype of a run that `make bench` writes anew: every sample, on sim."""
+    return json.loads((SCRIPT.parent / "results" / f"{name}-maca.json").read_text())["dtypes"]
+
+
+@pytest.mark.parametrize(("name", "least"), [("opinfo", 50_000), ("modules", 5_000), ("optimizers", 1_400)])
+def test_the_recorded_runs_are_whole_and_have_no_failure_that_is_not_listed(name, least):
+    counts = recorded(name).values()
+    assert {str(c["failures"]) for c in counts} == {"{}"}
+    assert sum(c["samples"] for c in counts) > least
+
+
+def test_few_samples_of_operators_are_listed():
+    counts = recorded("opinfo").values()
     samples, listed = (sum(c[key] for c in counts) for key in ("samples", "listed"))
-    assert [c["failures"] for c in counts] == [{}] * 5
-    assert samples > 50_000
     assert listed <= 0.003 * samples
+
+
+def test_what_deviates_in_a_recorded_run_is_what_is_listed():
+    counts = [c for name in ("opinfo", "modules", "optimizers") for c in recorded(name).values()]
     assert {op for c in counts for op in c["deviations"]} == {entry.op for entry in DEVIATIONS}
 
 

@@ -1,0 +1,45 @@
+#include "device/refused.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <c10/util/Exception.h>
+
+#include <memory>
+
+#include "device/provider.h"
+
+namespace tefl::device {
+namespace {
+
+const char* kind_of(c10::DispatchKey key) {
+  switch (key) {
+    case c10::DispatchKey::SparsePrivateUse1:
+      return "sparse";
+    case c10::DispatchKey::SparseCsrPrivateUse1:
+      return "sparse compressed";
+    case c10::DispatchKey::QuantizedPrivateUse1:
+      return "quantized";
+    default:
+      return "nested (strided)";
+  }
+}
+
+class Refusal final : public c10::OperatorKernel {
+ public:
+  explicit Refusal(c10::DispatchKey key) : kind_(kind_of(key)) {}
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack*) {
+    TORCH_CHECK_NOT_IMPLEMENTED(false, device_name(), ": ", op.operator_name(), " meets a ", kind_,
+                                " tensor; only strided ones are supported. Compute with it on the CPU");
+  }
+
+ private:
+  const char* kind_;
+};
+
+}  // namespace
+
+torch::CppFunction refusal(c10::DispatchKey key) {
+  return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Refusal>(key));
+}
+
+}  // namespace tefl::device

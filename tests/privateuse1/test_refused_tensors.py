@@ -1,0 +1,148 @@
+"""Sparse, quantized and nested tensors: whoever makes one on the device, or brings one, is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+pytestmark = [
+    pytest.mark.usefixtures("maca"),
+    pytest.mark.filterwarnings("ignore:Sparse.*tensor support is in beta state:UserWarning"),
+    pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*quantize.*:UserWarning"),
+]
+
+D = "maca:0"
+
+
+def dense() -> torch.Tensor:
+    return torch.eye(4, device=D)
+
+
+def trained() -> torch.Tensor:
+    return torch.eye(4, device=D, requires_grad=True)
+
+
+def rows() -> torch.Tensor:
+    return torch.tensor([[0, 1], [1, 0]], device=D)
+
+
+def coo() -> torch.Tensor:
+    return torch.eye(4).to_sparse()
+
+
+def csr() -> torch.Tensor:
+    return torch.eye(4).to_sparse_csr()
+
+
+def compressed(make: Callable[..., Any], *block: int) -> Any:
+    crow, col = torch.tensor([0, 1, 2], device=D), torch.tensor([0, 1], device=D)
+    return make(crow, col, torch.ones(2, *block, device=D), (2, 2))
+
+
+def quantized() -> torch.Tensor:
+    return torch.quantize_per_tensor(torch.eye(4), 0.1, 0, torch.qint8)
+
+
+#: Ways to a sparse tensor of the device, or to an operator that meets one.
+SPARSE: dict[str, Callable[[], Any]] = {
+    "to_sparse": lambda: dense().to_sparse(),
+    "to_sparse by dimensions": lambda: dense().to_sparse(1),
+    "to_sparse_coo": lambda: dense().to_sparse_coo(),
+    "to_sparse_csr": lambda: dense().to_sparse_csr(),
+    "to_sparse_csc": lambda: dense().to_sparse_csc(),
+    "to_sparse_bsr": lambda: dense().to_sparse_bsr((2, 2)),
+    "to_sparse_bsc": lambda: dense().to_sparse_bsc((2, 2)),
+    "sparse_coo_tensor": lambda: torch.sparse_coo_tensor(rows(), torch.ones(2, device=D), (2, 2)),
+    "sparse_coo_tensor by device": lambda: torch.sparse_coo_tensor([[0], [1]], [1.0], (2, 2), device=D),
+    "sparse_csr_tensor": lambda: compressed(torch.sparse_csr_tensor),
+    "sparse_csc_tensor": lambda: compressed(torch.sparse_csc_tensor),
+    "sparse_bsr_tensor": lambda: compressed(torch.sparse_bsr_tensor, 1, 1),
+    "sparse_bsc_tensor": lambda: compressed(torch.sparse_bsc_tensor, 1, 1),
+    "empty": lambda: torch.empty(2, 2, layout=torch.sparse_coo, device=D),
+    "empty, compressed": lambda: torch.empty(2, 2, layout=torch.sparse_csr, device=D),
+    "zeros": lambda: torch.zeros(2, 2, layout=torch.sparse_coo, device=D),
+    "zeros, compressed": lambda: torch.zeros(2, 2, layout=torch.sparse_csr, device=D),
+    "to": lambda: coo().to(D),
+    "maca": lambda: coo().maca(),
+    "to, compressed": lambda: csr().to(D),
+    "torch.sparse.mm": lambda: torch.sparse.mm(coo(), dense()),
+    "matmul": lambda: dense() @ coo(),
+    "matmul, compressed": lambda: csr() @ dense(),
+    "add": lambda: dense() + coo(),
+    "add_": lambda: dense().add_(coo()),
+    "mul": lambda: dense() * coo(),
+    "copy_": lambda: dense().copy_(coo()),
+    "sparse_mask": lambda: dense().sparse_mask(coo()),
+    "sampled_addmm": lambda: torch.sparse.sampled_addmm(csr(), dense(), dense()),
+    "sparse gradient of embedding": lambda: (
+        torch.nn.functional.embedding(rows(), trained(), sparse=True).sum().backward()
+    ),
+    "sparse gradient of embedding_bag": lambda: (
+        torch.nn.functional.embedding_bag(rows(), trained(), sparse=True).sum().backward()
+    ),
+    "sparse gradient of gather": lambda: (
+        torch.gather(trained(), 0, torch.tensor([[0, 1, 0, 1]], device=D), sparse_grad=True).sum().backward()
+    ),
+}
+
+#: The same for tensors whose numbers stand for others. Fake quantization is arithmetic, and works.
+QUANTIZED: dict[str, Callable[[], Any]] = {
+    "quantize_per_tensor": lambda: torch.quantize_per_tensor(dense(), 0.1, 0, torch.qint8),
+    "quantize_per_channel": lambda: torch.quantize_per_channel(
+        dense(), torch.ones(4, device=D), torch.zeros(4, device=D), 0, torch.qint8
+    ),
+    "quantize_per_tensor_dynamic": lambda: torch.quantize_per_tensor_dynamic(dense(), torch.qint8, False),
+    "to": lambda: quantized().to(D),
+    "maca": lambda: quantized().maca(),
+    "empty": lambda: torch.empty(2, dtype=torch.qint8, device=D),
+    "_empty_affine_quantized": lambda: torch._empty_affine_quantized(
+        [2], scale=0.1, zero_point=0, dtype=torch.qint8, device=D
+    ),
+}
+
+#: Nested tensors in the strided layout; the jagged one works.
+NESTED: dict[str, Callable[[], Any]] = {
+    "add": lambda: torch.nested.nested_tensor([dense(), dense()]) + 1,
+    "unbind": lambda: torch.nested.nested_tensor([dense(), dense()]).unbind(),
+    "to": lambda: torch.nested.nested_tensor([torch.eye(2), torch.eye(2)]).to(D),
+}
+
+ENTRIES = {
+    f"{kind}: {name}": (kind, entry)
+    for kind, entries in (("sparse", SPARSE), ("quantized", QUANTIZED), ("nested", NESTED))
+    for name, entry in entries.items()
+}
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_it_is_refused_with_the_devices_name_the_operator_and_the_kind(name):
+    kind, entry = ENTRIES[name]
+    with pytest.raises(NotImplementedError) as caught:
+        entry()
+    told = str(caught.value)
+    assert re.match(r"maca: aten::\w+", told), told
+    assert kind in told.lower()
+    assert "only strided ones" in told
+
+
+def test_nothing_is_written_before_the_refusal():
+    x = dense()
+    with pytest.raises(NotImplementedError):
+        x.add_(coo())
+    assert torch.equal(x.cpu(), torch.eye(4))
+
+
+def test_jagged_nested_tensors_work():
+    nested = torch.nested.nested_tensor([dense(), dense()[:2]], layout=torch.jagged)
+    assert (nested * 2).values().cpu().sum().item() == 12
+    assert nested.device == torch.device(D)
+
+
+def test_fake_quantization_works():
+    got, wanted = (torch.fake_quantize_per_tensor_affine(x, 0.3, 1, -8, 7) for x in (dense(), torch.eye(4)))
+    torch.testing.assert_close(got.cpu(), wanted, rtol=0, atol=0)
