@@ -195,9 +195,8 @@ at::Tensor AliasCall::relabel(at::Tensor result) {
   // Nobody else holds it (the tensor and this function do): its memory changes hands instead of being
   // wrapped.
   if (result.use_count() == 1 && storage.use_count() == 2) {
-    impl->_mutable_data_ptr_no_checks().unsafe_set_device(device_at(index_));
-    impl->set_allocator(&allocator());
-    return tensor_over(std::move(storage), result, c10::DispatchKey::PrivateUse1);
+    storage = {};
+    return relabelled(std::move(result), device_at(index_));
   }
   auto wrapped = alias_storage(storage, device_at(index_));
   original_storages_.add(wrapped.unsafeGetStorageImpl());

@@ -13,7 +13,7 @@ from torch.testing._internal.autocast_test_lists import AutocastTestLists
 pytestmark = pytest.mark.usefixtures("maca")
 
 #: Of CUDA's own library, not of a device's operators.
-CUDNN = {"aten::cudnn_convolution", "aten::cudnn_convolution_transpose"}
+CUDNN = {"aten::cudnn_convolution", "aten::cudnn_convolution_transpose", "aten::_cudnn_rnn"}
 
 #: PyTorch's test lists by what autocast does: (names, module that has them, the dtype that they compute in).
 LISTS = {
