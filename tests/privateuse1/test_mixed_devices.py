@@ -108,7 +108,7 @@ def leaves(result: object) -> list[Tensor]:
 
 
 def check(function: Callable[..., object], a: Tensor, b: Tensor, *, on: str | None, why: str) -> None:
-    """Check that `function(a, b)` gives its alias device's values, on `on`; None: raises `why` and changes nothing."""
+    """Check that `function(a, b)` gives the alias device's values, on `on`; None: it raises `why`."""
     if on is None:
         kept = a.clone(), b.clone()
         with pytest.raises(RuntimeError, match=why):
