@@ -35,10 +35,7 @@ void adopt_shape(const at::Tensor& alias, const at::Tensor& original) {
 }  // namespace
 
 int64_t AddressIndex::find(const void* address) const {
-  if (addresses_.size() > kWalk) {
-    const auto found = table_->find(address);
-    return found == table_->end() ? -1 : found->second;
-  }
+  if (!table_.empty()) return table_[slot_of(address)];
   for (size_t i = 0; i < addresses_.size(); ++i) {
     if (addresses_[i] == address) return static_cast<int64_t>(i);
   }
@@ -49,10 +46,22 @@ void AddressIndex::add(const void* address) {
   addresses_.push_back(address);
   const size_t count = addresses_.size();
   if (count <= kWalk) return;
-  if (!table_) table_ = std::make_unique<std::unordered_map<const void*, int64_t>>();
-  for (size_t i = count == kWalk + 1 ? 0 : count - 1; i < count; ++i) {
-    table_->emplace(addresses_[i], static_cast<int64_t>(i));
-  }
+  if (2 * count <= table_.size()) return enter(count - 1);
+  table_.assign(table_.empty() ? 8 * kWalk : 4 * table_.size(), -1);
+  for (size_t i = 0; i < count; ++i) enter(i);
+}
+
+// Where `address` is, or where it would be entered.
+size_t AddressIndex::slot_of(const void* address) const {
+  const size_t mask = table_.size() - 1;
+  const auto bits = reinterpret_cast<uintptr_t>(address);
+  size_t slot = ((bits >> 4) * 0x9E3779B97F4A7C15 >> 32) & mask;  // Fibonacci hashing; objects are aligned
+  while (table_[slot] >= 0 && addresses_[table_[slot]] != address) slot = (slot + 1) & mask;
+  return slot;
+}
+
+void AddressIndex::enter(size_t number) {
+  table_[slot_of(addresses_[number])] = static_cast<int32_t>(number);
 }
 
 // ----------------------------------------------------------------------------------------- arguments in --
@@ -220,9 +229,8 @@ at::Tensor AliasCall::relabel(at::Tensor result) {
   // Nobody else holds it (the tensor and this function do): its memory changes hands instead of being
   // wrapped.
   if (result.use_count() == 1 && storage.use_count() == 2) {
-    impl->_mutable_data_ptr_no_checks().unsafe_set_device(device_at(index_));
-    impl->set_allocator(&allocator());
-    return tensor_over(std::move(storage), result, c10::DispatchKey::PrivateUse1);
+    storage = {};
+    return relabelled(std::move(result), device_at(index_));
   }
   return over_new_storage(result, alias_storage(storage, device_at(index_)));
 }

@@ -6,9 +6,9 @@
 #include <ATen/core/stack.h>
 #include <c10/util/SmallVector.h>
 
-#include <memory>
+#include <cstdint>
 #include <optional>
-#include <unordered_map>
+#include <vector>
 
 #include "device/alias_plan.h"
 #include "device/transfer.h"
@@ -24,8 +24,11 @@ class AddressIndex {
 
  private:
   static constexpr size_t kWalk = 16;
+  size_t slot_of(const void* address) const;
+  void enter(size_t number);
+
   c10::SmallVector<const void*, 8> addresses_;
-  std::unique_ptr<std::unordered_map<const void*, int64_t>> table_;  // made when a walk would be long
+  std::vector<int32_t> table_;  // numbers, -1 where free, at least every other one; made when a walk is long
 };
 
 /// Tensors that share a Storage get aliases that share one, so that the alias device's kernels see overlaps;

@@ -116,6 +116,16 @@ at::Tensor tensor_over(c10::Storage storage, const at::Tensor& like, c10::Dispat
   return tensor;
 }
 
+at::Tensor relabelled(at::Tensor made, c10::Device device) {
+  c10::TensorImpl* tensor = made.unsafeGetTensorImpl();
+  c10::Storage storage = made.storage();
+  storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().unsafe_set_device(device);
+  storage.unsafeGetStorageImpl()->set_allocator(&allocator());
+  tensor->_change_backend_component_keys(device);
+  tensor->set_storage_keep_dtype(std::move(storage));  // whose device is the tensor's from now on
+  return made;
+}
+
 at::Tensor as_alias(const at::Tensor& tensor) {
   check_can_alias("as_alias()");
   TORCH_CHECK(tensor.device().type() == kType && tensor.has_storage(),

@@ -22,6 +22,10 @@ const c10::DataPtr& owner_of_memory(const c10::DataPtr& data);
 /// strides, offset, conjugate and negative bits, whether it came from a Python number. No gradient.
 at::Tensor tensor_over(c10::Storage storage, const at::Tensor& like, c10::DispatchKey key);
 
+/// `made`, which nobody else has seen and whose memory is the device's, as a tensor of `device`: it takes the
+/// device's label instead of being wrapped.
+at::Tensor relabelled(at::Tensor made, c10::Device device);
+
 /// The alias device's tensor over the memory of `tensor`, which is on our device, after the work of the
 /// current stream that might still write it. Writes are seen on both sides. Detached.
 at::Tensor as_alias(const at::Tensor& tensor);

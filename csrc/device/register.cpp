@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "device/alias_direct.h"
 #include "device/alias_kernel.h"
 #include "device/alias_target.h"
 #include "device/allocator.h"
@@ -101,6 +102,10 @@ int register_alias_kernels() {
   for (const auto& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findOp(name);
     if (!op || !op->hasSchema() || !is_aliased(name, *op)) continue;
+    if (shared_guard() && register_direct(*op)) {
+      ++count;
+      continue;
+    }
     const auto full_name = c10::toString(name);
     aten.impl(full_name.c_str(),
               CppFunction::makeFromBoxedFunctor(std::make_unique<AliasKernel>(op->schema())));

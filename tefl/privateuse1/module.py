@@ -77,10 +77,10 @@ def is_initialized() -> bool:
 def init() -> None:
     """Start the runtime, which otherwise starts on first use."""
     native = _native.load()
+    native.init()  # first, so that a refusal names this device
     if native.shares_cuda():
         # What waits there for its start, seeds above all, is of this device too.
         torch.cuda.init()  # type: ignore[no-untyped-call]
-    native.init()
 
 
 def _is_in_bad_fork() -> bool:

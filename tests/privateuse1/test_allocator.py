@@ -23,7 +23,9 @@ def held(*tensors: torch.Tensor) -> int:
 def in_use():
     """The bytes of the blocks in use on a device, less those in use before the test."""
     if ALIAS == "cuda":  # its libraries take memory of their own at first use, and keep it
-        torch.linalg.inv(torch.randn(64, 64, device="maca")) @ torch.randn(64, 64, device="maca")
+        x = torch.randn(64, 64, device="maca", requires_grad=True)
+        (torch.linalg.inv(x.detach()) @ x @ x).sum().backward()  # each thread's own
+        del x
     gc.collect()
     before = [torch.accelerator.memory_allocated(i) for i in range(DEVICES)]
 

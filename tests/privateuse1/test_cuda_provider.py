@@ -184,7 +184,7 @@ if os.fork() == 0:
 os.wait()
 gpu.call("init")
 if os.fork() == 0:
-    print(told(gpu.call, "init"), flush=True)
+    print(gpu.device_count(), told(gpu.call, "init"), flush=True)
     os._exit(0)
 os.wait()
 """,
@@ -194,7 +194,7 @@ os.wait()
     assert out == [
         "3 False",
         "3 True",
-        '(4, "init: cuInit: the CUDA driver was started before this process was forked; '
+        '3 (4, "init: cuInit: the CUDA driver was started before this process was forked; '
         "use the 'spawn' start method\")",
     ]
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from claimed import OTHER
+from claimed import ALIAS, OTHER, alias
 from torch import Tensor
 
 pytestmark = pytest.mark.usefixtures("maca")
@@ -108,7 +108,7 @@ def leaves(result: object) -> list[Tensor]:
 
 
 def check(function: Callable[..., object], a: Tensor, b: Tensor, *, on: str | None, why: str) -> None:
-    """Check that `function(a, b)` gives the CPU's values, on `on`; None: raises `why` and changes nothing."""
+    """Check that `function(a, b)` gives the alias device's values, on `on`; None: it raises `why`."""
     if on is None:
         kept = a.clone(), b.clone()
         with pytest.raises(RuntimeError, match=why):
@@ -116,9 +116,9 @@ def check(function: Callable[..., object], a: Tensor, b: Tensor, *, on: str | No
         assert torch.equal(a, kept[0])
         assert torch.equal(b, kept[1])
         return
-    got, wanted = leaves(function(a, b)), leaves(function(a.cpu(), b.cpu()))
+    got, wanted = leaves(function(a, b)), leaves(function(a.to(alias(a.device)), b.to(alias(b.device))))
     assert {str(t.device) for t in got} == {on}
-    torch.testing.assert_close([t.cpu() for t in got], wanted, rtol=0, atol=0)
+    torch.testing.assert_close([t.cpu() for t in got], [t.cpu() for t in wanted], rtol=0, atol=0)
 
 
 @pairs
@@ -234,6 +234,8 @@ def test_what_overlaps_is_refused_in_the_cpus_words(name):
     messages, values = [], []
     for device in ("cpu", OTHER):
         x = torch.arange(32.0, device=device)
+        if ALIAS == "cuda" and name == "foreach add_":
+            pytest.skip("CUDA's kernel does not look: aten/src/ATen/native/cuda/ForeachBinaryOpList.cu")
         with pytest.raises(RuntimeError) as caught:
             OVERLAPS[name](x)
         messages.append(str(caught.value))

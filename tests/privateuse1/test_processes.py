@@ -51,8 +51,8 @@ device = torch.device("maca", 1)
 repr(device), torch.get_device_module("maca"), torch.maca.device_count(), torch.maca.is_available()
 torch.accelerator.current_accelerator(), torch.accelerator.device_count()
 torch.manual_seed(0), torch.ones(2) @ torch.ones(2), torch.empty(2, device="meta")
-torch.ones(2, requires_grad=True).sum().backward()
-if ALIAS == "cpu": torch.Generator("maca")  # a GPU's starts the GPU, as torch.Generator("cuda") does
+if ALIAS == "cpu":  # with CUDA in this torch either starts the GPU, whether a device is claimed or not
+    torch.ones(2, requires_grad=True).sum().backward(), torch.Generator("maca")
 print(native.is_initialized(), in_child(lambda: torch.ones(3, device="maca").sum().item()))
 torch.ones(1, device="maca")
 print(native.is_initialized())

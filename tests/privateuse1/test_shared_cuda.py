@@ -124,13 +124,20 @@ def test_work_in_a_stream_of_either_name_is_in_one_order(maca):
 def test_nothing_waits_for_the_device_that_cuda_would_not_wait_for(maca):
     stream = torch.Stream("maca")
     x = torch.ones(64, 64, device="maca", requires_grad=True)
-    maca.synchronize()
-    with stream:
-        torch.cuda._sleep(200_000_000)
-        y = F.dropout(F.gelu(x @ x), 0.5).softmax(-1).cumsum(0)
-        y = F.scaled_dot_product_attention(y[None, None], y[None, None], y[None, None], is_causal=True)
+    host = torch.empty(64, 64, pin_memory=True)
+
+    def step() -> torch.Tensor:
+        y = F.dropout(F.gelu(x @ x), 0.5).softmax(-1).cumsum(0)[None, None]
+        y = F.scaled_dot_product_attention(y, y, y, is_causal=True)
         (gradient,) = torch.autograd.grad(y.sum(), x)
-        host = torch.empty(64, 64, pin_memory=True).copy_(gradient, non_blocking=True)
+        host.copy_(gradient, non_blocking=True)
+        return gradient
+
+    with stream:
+        step()  # what CUDA loads at first use may wait
+        maca.synchronize()
+        torch.cuda._sleep(2_000_000_000)  # about a second
+        gradient = step()
         assert not stream.query()
     stream.synchronize()
     assert torch.equal(host, gradient.cpu())

@@ -19,7 +19,7 @@ NOBODY = dict.fromkeys(("name", "provider", "version", "path", "abi", "alias", "
 
 def test_a_claimed_device_is_told_with_its_provider(python):
     status = json.loads(python(CLAIM + SHOW, TEFL_SIM_DEVICES="5"))
-    assert [candidate["name"] for candidate in status.pop("candidates")] == ["sim"]
+    assert [candidate["name"] for candidate in status.pop("candidates")] == ["cuda", "sim"]
     assert status == {
         "registered": True,
         "name": "maca",
@@ -72,6 +72,7 @@ def test_installed_providers_are_candidates_with_their_distribution(python, site
     site.install_provider("acme", SIM)
     status = json.loads(python(SHOW, PYTHONPATH=str(site.folder)))
     assert status["candidates"] == [
+        {"name": "cuda", "kind": "built-in", "source": SIM.replace("sim", "cuda")},
         {"name": "sim", "kind": "built-in", "source": SIM},
         {"name": "acme", "kind": "entry point", "source": "acme-provider 1.0"},
     ]

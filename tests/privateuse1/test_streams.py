@@ -52,6 +52,7 @@ def test_work_in_one_stream_is_seen_after_its_event():
     for _ in range(20):
         side, data = torch.Stream("maca"), torch.zeros(1 << 18, device="maca")
         ones = torch.ones(1 << 18, device="maca")
+        side.wait_stream(torch.accelerator.current_stream())
         with side:
             data.copy_(ones)
             event = side.record_event()

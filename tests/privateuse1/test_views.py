@@ -96,6 +96,9 @@ NOT_HERE = {
     **dict.fromkeys(["_fw_primal", "_make_dual"], "forward-mode autograd's own"),
     **dict.fromkeys(["_autocast_to_full_precision", "_autocast_to_reduced_precision"], "TorchScript's own"),
     **dict.fromkeys(["to.device", "to.dtype_layout", "to.other", "pin_memory"], "between devices"),
+    **dict.fromkeys(
+        ["align_to", "align_to.ellipsis_idx", "refine_names", "rename"], "named dimensions, before 2.13"
+    ),
     "slice_inverse": "returns a view of another base",
 }
 

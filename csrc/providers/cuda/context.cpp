@@ -50,6 +50,8 @@ void start() {
   g_count.store(count < kMaxDevices ? count : kMaxDevices, std::memory_order_release);
 }
 
+int32_t known_devices() noexcept { return g_count.load(std::memory_order_acquire); }
+
 bool started() noexcept { return g_count.load(std::memory_order_acquire) >= 0; }
 
 CuDevice device_at(int32_t index) {

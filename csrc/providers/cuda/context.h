@@ -14,6 +14,9 @@ constexpr int32_t kMaxDevices = 128;
 void start();
 bool started() noexcept;
 
+/// How many devices the start found; a forked child can no longer ask the driver.
+int32_t known_devices() noexcept;
+
 /// The driver's number of device `index`. Throws Failure if there is no such device.
 CuDevice device_at(int32_t index);
 

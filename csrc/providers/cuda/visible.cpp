@@ -115,7 +115,7 @@ int32_t count_visible(const std::string& setting, const std::vector<std::string>
 }
 
 int32_t visible_devices() {
-  if (started()) return ask_driver();
+  if (started()) return known_devices();
   if (!has_driver()) return 0;
   const auto uuids = uuids_of_machine();
   if (!uuids) return ask_driver();
