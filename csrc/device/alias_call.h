@@ -33,7 +33,8 @@ class AddressIndex {
 
 /// Tensors that share a Storage get aliases that share one, so that the alias device's kernels see overlaps;
 /// a tensor passed twice is one alias, so that they see in-place use. Throws where operands are on several
-/// devices: the alias device's own checks can no longer tell.
+/// devices: the alias device's own checks can no longer tell. Where the target copies, the aliases lie over
+/// host memory that enter() fills and whose changes leave() takes back.
 class AliasCall {
  public:
   AliasCall(const AliasPlan& plan, const c10::OperatorHandle& op) : plan_(plan), op_(op) {}

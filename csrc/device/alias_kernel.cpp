@@ -57,8 +57,8 @@ void AliasKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet,
 void alias_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   TORCH_CHECK_NOT_IMPLEMENTED(op.hasKernelForDispatchKey(alias_target().key), op.operator_name(),
                               " has no kernel for ", device_name(), ", nor for ",
-                              c10::DeviceTypeName(alias_target().type, true), ", on which ", device_name(),
-                              "'s memory can be computed. Move its operands with .cpu(), or register a "
+                              c10::DeviceTypeName(alias_target().type, true),
+                              ", where it would run instead. Move its operands with .cpu(), or register a "
                               "kernel with torch.library under PrivateUse1");
   call_aliased(AliasPlan(op.schema()), op, stack);
 }

@@ -8,7 +8,8 @@
 
 namespace tefl::device {
 
-/// Runs an operator's kernel of the alias device on the device's memory. One object for each operator.
+/// Runs an operator's kernel of the alias device on the device's memory, or on copies of it where nobody else
+/// can compute on it. One object for each operator.
 class AliasKernel final : public c10::OperatorKernel {
  public:
   explicit AliasKernel(const c10::FunctionSchema& schema) : plan_(schema) {}

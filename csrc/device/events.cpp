@@ -59,7 +59,8 @@ void synchronize_event(void* event) {
   ensure_initialized();
   const double seconds = patience();
   if (C10_UNLIKELY(seconds > 0) && !poll([&] { return query_event(event); }, seconds)) {
-    throw_timed_out("synchronize", seconds, "an event was recorded in one of " + describe_busy_streams(-1));
+    throw_timed_out("synchronize", seconds,
+                    "an event, of one of these streams: " + describe_busy_streams(-1));
   }
   if (shared_guard()) return shared_guard()->synchronizeEvent(event);
   check(runtime().event_synchronize(native(event)), "event_synchronize");

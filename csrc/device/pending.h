@@ -30,7 +30,8 @@ class Pending {
       record_event(&event, stream, /*timing=*/false);
     } catch (const c10::Error&) {
       destroy_event(event, stream.device_index());
-      return drain_stream(stream);  // what cannot be marked is waited for
+      if (!drain_stream(stream)) ++block->pending;  // better lost than written over
+      return;                                       // what cannot be marked was waited for
     }
     queues_[{stream.device_index(), stream.id()}].push_back({event, block});
     ++block->pending;

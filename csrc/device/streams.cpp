@@ -169,17 +169,21 @@ void synchronize_stream(c10::Stream stream) {
   note_done(native, count);
 }
 
-void drain_stream(c10::Stream stream) noexcept {
-  int refusals = 0;
-  const auto done = [&] {
-    try {
-      return query_stream(stream);
-    } catch (const c10::Error&) {
-      return ++refusals > 3;  // a device that does not answer is not waited for
-    }
-  };
+bool drain_stream(c10::Stream stream) noexcept {
+  constexpr int kRefusals = 3;  // a device that does not answer is not waited for
   constexpr double kOneHour = 3600;
-  poll(done, patience() > 0 ? patience() : kOneHour);
+  int refusals = 0;
+  bool idle = false;
+  const auto settled = [&] {
+    try {
+      idle = query_stream(stream);
+    } catch (const c10::Error&) {
+      ++refusals;
+    }
+    return idle || refusals > kRefusals;
+  };
+  poll(settled, patience() > 0 ? patience() : kOneHour);
+  return idle;
 }
 
 void synchronize_device(c10::DeviceIndex index, double seconds) {

@@ -27,8 +27,9 @@ tefl_stream native_stream(c10::Stream stream);
 bool query_stream(c10::Stream stream);
 void synchronize_stream(c10::Stream stream);
 
-/// Waits until the work is done and leaves its errors for whoever synchronises next. For clearing up.
-void drain_stream(c10::Stream stream) noexcept;
+/// Waits until the work is done, and leaves its errors for whoever synchronises next. For clearing up. False
+/// where the device does not answer, or not in time.
+bool drain_stream(c10::Stream stream) noexcept;
 
 /// Waits for all streams of device `index`, at most `seconds` if that is not 0. Starts the runtime.
 void synchronize_device(c10::DeviceIndex index, double seconds);
