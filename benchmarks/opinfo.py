@@ -1,9 +1,8 @@
-"""Run PyTorch's own operator samples on the device and compare each with its alias, forward and backward.
+"""Run PyTorch's own operator samples on the device and compare each with the CPU, forward and backward.
 
     python benchmarks/opinfo.py --device maca --dtype float32 int64 --sample-fraction 0.1 --json out.json
 
-The samples are those of `torch.testing._internal` (OpInfo). The alias is the CPU, or plain CUDA under
-TEFL_PROVIDER=cuda; a sample that fails there is not counted.
+The samples are those of `torch.testing._internal` (OpInfo). One that fails on the CPU itself is not counted.
 Failures that `opinfo_deviations.py` lists are counted apart; any other ends the run with exit status 1.
 Operators run in worker processes, so that a crash is a failure of the operator it happened in. Without
 TEFL_PROVIDER the built-in `sim` provider is claimed under the name given by --device.
@@ -27,7 +26,6 @@ from typing import Any
 
 import torch
 from opinfo_deviations import deviation_of
-from opinfo_reference import Reference, alias_of_provider
 from torch.utils._pytree import tree_flatten, tree_map
 
 DTYPES = ("float32", "bfloat16", "int64", "bool", "complex64")
@@ -47,7 +45,7 @@ class OpResult:
     passed: int = 0
     deviating: int = 0  # failed as opinfo_deviations.py says
     failed: int = 0
-    skipped: int = 0  # the alias cannot run them either
+    skipped: int = 0  # the CPU cannot run them either
     errors: list[str] = field(default_factory=list)
 
 
@@ -106,7 +104,7 @@ def result_device(sample: Any) -> str:
 
 
 def compare(name: str, got: Any, wanted: Any, device: str) -> None:
-    """Raise unless `got` lies on `device` and equals the alias's `wanted`, which is on the CPU."""
+    """Raise unless `got` lies on `device` and equals the CPU's `wanted`."""
     for got_leaf, wanted_leaf in zip(tree_flatten(got)[0], tree_flatten(wanted)[0], strict=True):
         if not isinstance(wanted_leaf, torch.Tensor):
             torch.testing.assert_close(got_leaf, wanted_leaf, equal_nan=True)
@@ -123,25 +121,14 @@ def message(error: Exception) -> str:
     return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
 
 
-def on_cpu(op: Any, arguments: Any, device: str) -> Any:
-    """Return what the CPU gives for arguments on `device`; None if it fails."""
+def check_sample(op: Any, sample: Any, device: str) -> str | None:
+    """Return None if the sample passes, "skipped" if the CPU fails too, else what went wrong."""
+    arguments = tree_map(as_leaf, (sample.input, sample.args, sample.kwargs))
     twins = tree_map(lambda value: to_cpu(value, device), arguments)
     try:
-        return run_sample(op, twins)
+        wanted = run_sample(op, twins)
     except Exception:  # noqa: BLE001
-        return None  # whatever it is, it is not the device's
-
-
-def check_sample(op: Any, sample: Any, device: str, wanted: Any = on_cpu) -> str | None:
-    """Return None if the sample passes, "skipped" if the alias fails too, else what went wrong.
-
-    `wanted` is what the alias gives, or a function that finds out.
-    """
-    arguments = tree_map(as_leaf, (sample.input, sample.args, sample.kwargs))
-    if callable(wanted):
-        wanted = wanted(op, arguments, device)
-    if wanted is None:
-        return "skipped"
+        return "skipped"  # whatever it is, it is not the device's
     try:
         compare(op.name, run_sample(op, arguments), wanted, result_device(sample))
     except Exception as error:  # noqa: BLE001 - an operator may fail in any way
@@ -149,34 +136,26 @@ def check_sample(op: Any, sample: Any, device: str, wanted: Any = on_cpu) -> str
     return None
 
 
-def samples_of(op: Any, device: str, dtype: torch.dtype, fraction: float, alias: str = "cpu") -> list[Any]:
+def samples_of(op: Any, device: str, dtype: torch.dtype, fraction: float) -> list[Any]:
     """Return an operator's samples on `device`, or a repeatable fraction of them, drawn at random."""
     torch.manual_seed(SEED)
-    differentiable = dtype in op.supported_backward_dtypes(alias)
+    differentiable = dtype in op.supported_backward_dtypes("cpu")
     samples = list(op.sample_inputs(device, dtype, requires_grad=differentiable))
     if fraction < 1:
         samples = random.Random(full_name(op)).sample(samples, max(1, round(len(samples) * fraction)))
     return samples
 
 
-def check_op(
-    op: Any, device: str, dtype: torch.dtype, fraction: float, reference: Reference | None = None
-) -> OpResult:
+def check_op(op: Any, device: str, dtype: torch.dtype, fraction: float) -> OpResult:
     """Run an operator's samples. Not being able to make them on the device is one failure."""
     result = OpResult(full_name(op))
-    answers = reference.results(result.op) if reference else None
-    if reference and answers is None:
-        return result  # the alias cannot make them either
     try:
-        samples = samples_of(op, device, dtype, fraction, "cuda" if reference else "cpu")
-        wanted = answers if answers is not None else [on_cpu] * len(samples)
-        if len(wanted) != len(samples):
-            raise RuntimeError(f"{len(samples)} samples, {len(wanted)} on the alias")
+        samples = samples_of(op, device, dtype, fraction)
     except Exception as error:  # noqa: BLE001
         count_failure(result, f"making samples: {message(error)}", dtype)
         return result
-    for sample, alias_gives in zip(samples, wanted, strict=True):
-        error = check_sample(op, sample, device, alias_gives)
+    for sample in samples:
+        error = check_sample(op, sample, device)
         result.passed += error is None
         result.skipped += error == "skipped"
         if error not in (None, "skipped"):
@@ -205,11 +184,11 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def ops_of(dtype: torch.dtype, alias: str = "cpu") -> dict[str, Any]:
+def ops_of(dtype: torch.dtype) -> dict[str, Any]:
     """Return every OpInfo that has samples of `dtype`, by full name."""
     from torch.testing._internal.common_methods_invocations import op_db
 
-    return {full_name(op): op for op in op_db if dtype in op.supported_dtypes(alias)}
+    return {full_name(op): op for op in op_db if dtype in op.supported_dtypes("cpu")}
 
 
 def claim(device: str) -> None:
@@ -235,13 +214,10 @@ def worker(device: str, dtype: torch.dtype, fraction: float, module: str | None)
     if module:
         importlib.import_module(module)
     claim(device)
-    ops = ops_of(dtype, alias_of_provider())
-    reference = Reference(dtype, fraction) if alias_of_provider() == "cuda" else None
+    ops = ops_of(dtype)
     for name in sys.stdin.read().split():
         print(json.dumps({"start": name}), file=report)
-        print(json.dumps(asdict(check_op(ops[name], device, dtype, fraction, reference))), file=report)
-    if reference:
-        reference.close()
+        print(json.dumps(asdict(check_op(ops[name], device, dtype, fraction))), file=report)
 
 
 def run_worker(names: list[str], dtype: str, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -327,11 +303,11 @@ COLUMNS = ("ops", "ops_passed", "samples", "passed", "listed", "failed", "skippe
 
 
 def print_summary(facts: dict[str, Any]) -> None:
-    """Print what fails without being listed, then one line a dtype; `skipped` fail on the alias too."""
+    """Print what fails without being listed, then one line a dtype; `skipped` fail on the CPU too."""
     for dtype, counts in facts["dtypes"].items():
         for name, errors in sorted(counts["failures"].items()):
             print(f"  {dtype} {name}: {len(errors)} failed, first: {errors[0][:200]}")
-    print(f"{facts['device']} against {facts['alias']}, torch {facts['torch']}, forward and backward")
+    print(f"{facts['device']} against cpu, torch {facts['torch']}, forward and backward")
     print(f"{'dtype':10}" + "".join(f"{column:>11}" for column in COLUMNS) + f"{'rate':>10}")
     for dtype, counts in facts["dtypes"].items():
         cells = "".join(f"{counts[column]:>11}" for column in COLUMNS)
@@ -370,8 +346,7 @@ def main() -> None:
         worker(arguments.device, dtype, arguments.sample_fraction, arguments.module)
         return
     dtypes = {name: summary(check_dtype(name, arguments)) for name in arguments.dtype}
-    alias = alias_of_provider()
-    facts = {"device": arguments.device, "alias": alias, "torch": torch.__version__, "dtypes": dtypes}
+    facts = {"device": arguments.device, "torch": torch.__version__, "dtypes": dtypes}
     print_summary(facts)
     if arguments.json:
         arguments.json.write_text(json.dumps(facts, indent=1) + "\n")
@@ -380,7 +355,7 @@ def main() -> None:
 
 def check_dtype(dtype: str, arguments: argparse.Namespace) -> list[OpResult]:
     """Return the results of the operators that are asked for and have samples of `dtype`."""
-    known = list(ops_of(getattr(torch, dtype), alias_of_provider()))
+    known = list(ops_of(getattr(torch, dtype)))
     names = [name for name in arguments.ops if name in known] if arguments.ops else known
     results = []
     for result in check_all(names, dtype, arguments):
