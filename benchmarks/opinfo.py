@@ -1,11 +1,10 @@
-"""Run PyTorch's own samples on the device and compare each with its alias.
+"""Run PyTorch's own samples on the device and compare each with the CPU.
 
     python benchmarks/opinfo.py --device maca --dtype float32 int64 --sample-fraction 0.1 --json out.json
     python benchmarks/opinfo.py --db optimizer --ops Adam
 
 The samples are those of `torch.testing._internal`: operators (OpInfo) and modules (ModuleInfo) forward and
-backward, optimizers (OptimizerInfo) over some steps. The alias is the CPU; under TEFL_PROVIDER=cuda it is
-plain CUDA, for operators alone. One that fails on the alias itself is not counted. What
+backward, optimizers (OptimizerInfo) over some steps. One that fails on the CPU itself is not counted. What
 `opinfo_deviations.py` lists is counted apart; any other failure ends the run with exit status 1. Samples run
 in worker processes, so that a crash is a failure of what crashed. Without TEFL_PROVIDER the built-in `sim`
 provider is claimed under the name given by --device.
@@ -24,7 +23,6 @@ from opinfo_compare import Database, OpResult
 from opinfo_modules import Modules
 from opinfo_operators import Operators
 from opinfo_optimizers import Optimizers
-from opinfo_reference import alias_of_provider
 from opinfo_workers import check_all, worker
 
 DATABASES: dict[str, Database] = {"op": Operators(), "module": Modules(), "optimizer": Optimizers()}
@@ -60,11 +58,11 @@ COLUMNS = ("ops", "ops_passed", "samples", "passed", "listed", "failed", "skippe
 
 
 def print_summary(facts: dict[str, Any]) -> None:
-    """Print what fails without being listed, then one line a dtype; `skipped` fail on the alias too."""
+    """Print what fails without being listed, then one line a dtype; `skipped` fail on the CPU too."""
     for dtype, counts in facts["dtypes"].items():
         for name, errors in sorted(counts["failures"].items()):
             print(f"  {dtype} {name}: {len(errors)} failed, first: {errors[0][:200]}")
-    print(f"{facts['db']} samples, {facts['device']} against {facts['alias']}, torch {facts['torch']}")
+    print(f"{facts['db']} samples, {facts['device']} against cpu, torch {facts['torch']}")
     print(f"{'dtype':10}" + "".join(f"{column:>11}" for column in COLUMNS) + f"{'rate':>10}")
     for dtype, counts in facts["dtypes"].items():
         cells = "".join(f"{counts[column]:>11}" for column in COLUMNS)
@@ -99,8 +97,6 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     arguments.dtype = arguments.dtype or USUAL[arguments.db]
     if not 0 < arguments.sample_fraction <= 1:
         parser.error(f"--sample-fraction is {arguments.sample_fraction}, it must lie in (0, 1]")
-    if arguments.db != "op" and alias_of_provider() != "cpu":
-        parser.error(f"--db {arguments.db} compares with the CPU, and TEFL_PROVIDER chooses a GPU")
     return arguments
 
 
@@ -110,8 +106,7 @@ def main() -> None:
         worker(DATABASES[arguments.db], arguments.device, arguments.sample_fraction, arguments.module)
         return
     dtypes = {dtype: summary(results) for dtype, results in check(arguments).items()}
-    facts = {"db": arguments.db, "device": arguments.device, "alias": alias_of_provider()}
-    facts |= {"torch": torch.__version__, "dtypes": dtypes}
+    facts = {"db": arguments.db, "device": arguments.device, "torch": torch.__version__, "dtypes": dtypes}
     print_summary(facts)
     if arguments.json:
         arguments.json.write_text(json.dumps(facts, indent=1) + "\n")

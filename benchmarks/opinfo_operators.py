@@ -17,7 +17,6 @@ from opinfo_compare import (
     tensors_in,
     twins_of,
 )
-from opinfo_reference import Reference, alias_of_provider
 
 #: Their results are whatever the memory held: only shape, dtype and device can be compared.
 UNINITIALISED = frozenset(
@@ -30,31 +29,19 @@ class Operators:
 
     def names(self, dtype: torch.dtype) -> list[str]:
         """Return every OpInfo that has samples of `dtype`."""
-        return [full_name(op) for op in _op_db() if dtype in op.supported_dtypes(alias_of_provider())]
+        return [full_name(op) for op in _op_db() if dtype in op.supported_dtypes("cpu")]
 
     def check(self, name: str, device: str, dtype: torch.dtype, fraction: float) -> OpResult:
         """Run an operator's samples. Not being able to make them on the device is one failure."""
-        op, result, alias = by_name()[name], OpResult(name), alias_of_provider()
-        wanted = None if alias == "cpu" else _reference(dtype, fraction).results(name)
-        if alias != "cpu" and wanted is None:
-            return result  # the alias cannot make them either
+        op, result = _by_name()[name], OpResult(name)
         try:
-            samples = samples_of(op, device, dtype, fraction, alias)
-            if wanted is not None and len(wanted) != len(samples):
-                raise RuntimeError(f"{len(samples)} samples, {len(wanted)} on the alias")
+            samples = samples_of(op, device, dtype, fraction)
         except Exception as error:  # noqa: BLE001
             count(result, f"making samples: {message(error)}", dtype)
             return result
-        for number, sample in enumerate(samples):
-            count(
-                result, check_sample(op, sample, device, *([] if wanted is None else [wanted[number]])), dtype
-            )
+        for sample in samples:
+            count(result, check_sample(op, sample, device), dtype)
         return result
-
-
-@functools.cache
-def _reference(dtype: torch.dtype, fraction: float) -> Reference:
-    return Reference(dtype, fraction)
 
 
 def _op_db() -> list[Any]:
@@ -64,7 +51,7 @@ def _op_db() -> list[Any]:
 
 
 @functools.cache
-def by_name() -> dict[str, Any]:
+def _by_name() -> dict[str, Any]:
     return {full_name(op): op for op in _op_db()}
 
 
@@ -98,29 +85,15 @@ def result_device(sample: Any) -> str:
     return next((t.device.type for t in operands if t.device.type != "cpu"), "cpu")
 
 
-class _Twin:
-    """Stands for what the alias gives where the CPU's twins of the arguments are to tell."""
-
-
-def check_sample(op: Any, sample: Any, device: str, wanted: Any = _Twin) -> str | None:
-    """Return None if the sample passes, "skipped" if the alias fails too, else what went wrong.
-
-    `wanted` is what the alias gives, None where it fails; unless given, the CPU is asked.
-    """
+def check_sample(op: Any, sample: Any, device: str) -> str | None:
+    """Return None if the sample passes, "skipped" if the CPU fails too, else what went wrong."""
     arguments, twins = twins_of((sample.input, sample.args, sample.kwargs), device)
-    wanted = outcome(op, twins) if wanted is _Twin else wanted
-    if wanted is None:
-        return "skipped"
+    try:
+        wanted = run_sample(op, twins)
+    except Exception:  # noqa: BLE001
+        return "skipped"  # whatever it is, it is not the device's
     try:
         compare(run_sample(op, arguments), wanted, result_device(sample), op.name in UNINITIALISED)
     except Exception as error:  # noqa: BLE001 - an operator may fail in any way
         return message(error)
     return None
-
-
-def outcome(op: Any, arguments: Any) -> Any:
-    """Return what the alias gives; None if it fails."""
-    try:
-        return run_sample(op, arguments)
-    except Exception:  # noqa: BLE001
-        return None  # whatever it is, it is not the device's

@@ -151,7 +151,7 @@ void bind_devices(py::module_& m) {
   m.def("in_bad_fork", &in_bad_fork);
   m.def("device_count", &device_count);
   m.def(
-      "shares_cuda", [] { return shared_guard() != nullptr; },
+      "shares_gpu", [] { return shared_guard() != nullptr; },
       "Whether streams, memory and random numbers are those of PyTorch's own CUDA devices.");
   m.def("current_device", &current_device);
   m.def("set_device", wrap_pybind_function([](c10::DeviceIndex index) { exchange_device(index); }),

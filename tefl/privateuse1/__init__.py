@@ -36,7 +36,8 @@ def as_alias(tensor: torch.Tensor) -> torch.Tensor:
     """Return a view of a device tensor on the alias device (cpu or cuda): the same memory, no copy.
 
     For kernels that insist on that device's tensors. Autograd does not see through it. Work enqueued on the
-    current stream is waited for where the alias device is the CPU.
+    current stream is waited for where the alias device is the CPU. Where memory is to be kept for another
+    stream, call `record_stream` on the device's tensor: CUDA ignores it on an alias.
     """
     alias: torch.Tensor = _native.load().as_alias(tensor)
     return alias

@@ -30,6 +30,6 @@ def device_index(device: Device | None) -> int:
 def current_index() -> int:
     """Return the calling thread's current device."""
     native = _native.load()
-    if native.shares_cuda():
+    if native.shares_gpu():
         native.init()  # only CUDA knows which it is
     return int(native.current_device())

@@ -78,7 +78,7 @@ def init() -> None:
     """Start the runtime, which otherwise starts on first use."""
     native = _native.load()
     native.init()  # first, so that a refusal names this device
-    if native.shares_cuda():
+    if native.shares_gpu():
         # What waits there for its start, seeds above all, is of this device too.
         torch.cuda.init()  # type: ignore[no-untyped-call]
 
@@ -234,7 +234,7 @@ def build(name: str, autocast_dtype: torch.dtype | None) -> ModuleType:
         "_dump_snapshot": memory._dump_snapshot,
         "__getattr__": _computed_attribute,
     }
-    if _native.load().shares_cuda():
+    if _native.load().shares_gpu():
         contents |= {shared: getattr(torch.cuda, shared) for shared in _OF_CUDA}
     return _module(name, f"The device {name!r}, with the functions that torch.cuda has for CUDA.", contents)
 

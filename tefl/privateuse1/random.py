@@ -53,14 +53,14 @@ default_generators: Sequence[torch.Generator] = _Generators()
 
 def manual_seed(seed: int) -> None:
     """Seed the current device's generator."""
-    if _native.load().shares_cuda():
+    if _native.load().shares_gpu():
         return torch.cuda.manual_seed(seed)  # which keeps it until the runtime starts
     _generator(device_index(None)).manual_seed(int(seed))
 
 
 def manual_seed_all(seed: int) -> None:
     """Seed every device's generator. `torch.manual_seed` calls this."""
-    if _native.load().shares_cuda():
+    if _native.load().shares_gpu():
         return torch.cuda.manual_seed_all(seed)
     for generator in default_generators:
         generator.manual_seed(int(seed))
