@@ -69,7 +69,8 @@ void Autograd::call(c10::DispatchKeySet keys, torch::jit::Stack* stack) {
 }
 
 void Autograd::below(const Call& call) const {
-  const at::AutoDispatchBelowADInplaceOrView guard;
+  // Implementations are left PyTorch's count of writes, by which the router knows one that writes its input.
+  const at::AutoDispatchBelowAutograd guard;
   op_.redispatchBoxed(call.keys, call.stack);
 }
 

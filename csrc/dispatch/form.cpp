@@ -19,7 +19,8 @@ int64_t bits(double value) {
 // What machine code that reads 16 bytes at a time must know of a tensor.
 bool is_aligned(const c10::TensorImpl& impl) {
   const auto start = reinterpret_cast<uintptr_t>(impl.unsafe_storage().data());
-  return (start + impl.storage_offset() * impl.itemsize()) % 16 == 0;
+  const int64_t offset = impl.storage_offset();
+  return (offset == 0 ? start : start + offset * impl.itemsize()) % 16 == 0;
 }
 
 int64_t packed(c10::Device device) {

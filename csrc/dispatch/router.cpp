@@ -24,12 +24,13 @@ PyRef raised() {
   return PyRef::steal(value);
 }
 
-// A view that PyTorch knows as one would take part in the history of what it is a view of.
+// Autograd would take a view that it knows for a part of what it is a view of, and so for that one's history.
 void forget_that_it_is_a_view(c10::IValue& result) {
-  if (result.isTensor() && result.toTensor().defined() && result.toTensor().is_view()) {
-    const at::AutoDispatchBelowADInplaceOrView below;
-    result = result.toTensor().detach();
-  }
+  if (!result.isTensor() || !result.toTensor().defined()) return;
+  const at::Tensor& tensor = result.toTensor();
+  if (C10_LIKELY(tensor.unsafeGetTensorImpl()->autograd_meta() == nullptr) || !tensor.is_view()) return;
+  const at::AutoDispatchBelowADInplaceOrView below;
+  result = tensor.detach();
 }
 
 }  // namespace
@@ -58,7 +59,6 @@ void Router::call(torch::jit::Stack* stack) {
 
 void Router::ask(torch::jit::Stack* stack, const Form* form, int64_t token, bool is_checked) {
   const Gil gil;
-  const CountWrites counting;
   PythonArguments arguments;
   convention_.read(*stack, arguments);
   const PyRef number = PyRef::steal(PyLong_FromLongLong(token));
@@ -129,7 +129,6 @@ bool Router::run(torch::jit::Stack* stack, const Line& line, const NativeKernel&
 PyRef Router::called(const torch::jit::Stack& stack, const Line& line, const PyRef& callable,
                      const PythonArguments& arguments) const {
   if (line.promises.empty()) return convention_.call(callable.get(), arguments);
-  const CountWrites counting;
   const Versions before = read_only_.versions(stack);
   PyRef returned = convention_.call(callable.get(), arguments);
   if (const auto argument = read_only_.written(stack, before)) refuse_write(line, *argument);
@@ -173,7 +172,6 @@ bool Router::keeps_promises(const torch::jit::Stack& stack, const Line& line, co
 
 void Router::recover(torch::jit::Stack* stack, const Line& line, const PythonArguments& arguments) {
   if (!PyErr_ExceptionMatches(PyExc_Exception)) throw_python_error();
-  const CountWrites counting;
   const PyRef error = raised();
   const PyRef number = PyRef::steal(PyLong_FromLongLong(line.form.token()));
   const PyRef args = convention_.args(arguments), kwargs = convention_.kwargs(arguments);

@@ -1,12 +1,9 @@
 #include "dispatch/writes.h"
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 
 namespace tefl::dispatch {
 namespace {
-
-constexpr c10::DispatchKey kCounter = c10::DispatchKey::ADInplaceOrView;
 
 uint32_t version(const at::Tensor& tensor) {
   if (!tensor.defined()) return 0;
@@ -19,14 +16,6 @@ bool is_written(const c10::Argument& argument) {
 }
 
 }  // namespace
-
-CountWrites::CountWrites() : was_excluded_(c10::impl::tls_is_dispatch_key_excluded(kCounter)) {
-  if (was_excluded_) c10::impl::tls_set_dispatch_key_excluded(kCounter, false);
-}
-
-CountWrites::~CountWrites() {
-  if (was_excluded_) c10::impl::tls_set_dispatch_key_excluded(kCounter, true);
-}
 
 ReadOnly::ReadOnly(const c10::FunctionSchema& schema) : arity_(schema.arguments().size()) {
   for (size_t i = 0; i < arity_; ++i) {

@@ -11,19 +11,6 @@
 
 namespace tefl::dispatch {
 
-// Has PyTorch count writes on this thread. Below an autograd kernel it does not, and it does not know views
-// as such either: results that are one must be detached.
-class CountWrites {
- public:
-  CountWrites();
-  ~CountWrites();
-  CountWrites(const CountWrites&) = delete;
-  CountWrites& operator=(const CountWrites&) = delete;
-
- private:
-  const bool was_excluded_;
-};
-
 // The versions of a call's tensors, of those that the op must leave alone.
 using Versions = c10::SmallVector<uint32_t, 8>;
 

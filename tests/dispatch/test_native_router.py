@@ -141,47 +141,6 @@ def test_a_predicate_that_starts_to_raise_is_reported_and_passed_over(
     assert len(warnings_in("supports() raised IndexError")) == 1
 
 
-def test_a_predicate_that_follows_from_the_form_is_asked_once(native: Op, x: Tensor) -> None:
-    """And whichever implementation serves such calls is served natively, the first or a later one."""
-    asked = []
-
-    @tefl.of_form
-    def wide_enough(input: Tensor, *args: Any, **kwargs: Any) -> str | None:
-        asked.append(tuple(input.shape))
-        return None if input.shape[-1] > 2 else "too narrow"
-
-    native.add("default.flagos", scaled, supports=wide_enough)
-    native.add("reference.torch", lambda *args, **options: (torch.zeros(2, 2), torch.zeros(2)))
-    for _ in range(5):
-        assert native.call(x)[0].sum() == 30
-        assert native.call(torch.ones(2, 2))[0].sum() == 0
-    assert native.checks == 2
-    calls = len(asked)
-    assert {(2, 3), (2, 2)} == set(asked)
-    for _ in range(5):
-        native.call(x)
-        native.call(torch.ones(2, 2))
-    assert len(asked) == calls
-    native.call(torch.ones(4, 3))
-    assert asked[-1] == (4, 3)
-
-
-def test_one_that_names_a_faster_one_by_the_form_gives_way_natively(native: Op, x: Tensor) -> None:
-    @tefl.of_form
-    def slower(input: Tensor, *args: Any, **kwargs: Any) -> Any:
-        return tefl.Slower("vendor.acme", "two rows") if len(input) == 2 else None
-
-    native.add("default.flagos", scaled, supports=slower)
-    native.add("vendor.acme", lambda *args, **options: (torch.zeros(2, 3), torch.zeros(2)))
-    for _ in range(4):
-        assert native.call(x)[0].sum() == 0
-        assert native.call(torch.ones(1, 3))[0].sum() == 6
-    assert native.checks == 2
-    with tefl.with_denied_vendors("acme"):
-        for _ in range(3):
-            assert native.call(x)[0].sum() == 30
-
-
 def test_one_that_names_a_faster_one_gives_way(native: Op, x: Tensor) -> None:
     answer: list[Any] = [None]
     native.add("default.flagos", scaled, supports=lambda *a, **k: answer[0])
