@@ -268,7 +268,7 @@ print(status()["defects"][0]["what"], status()["registered"])
 """
     )
     first, second = out.splitlines()
-    assert "was built for provider ABI 0.3, this tefl speaks 1.0" in first
+    assert "was built for provider ABI 0.3, this tefl speaks 1.1" in first
     assert second == f"{first} False"
 
 

@@ -14,7 +14,9 @@ import torch
 from tefl.privateuse1 import PrivateUse1Backend, register_backend
 register_backend(PrivateUse1Backend(name="maca", provider="sim"))
 """
-NOBODY = dict.fromkeys(("name", "provider", "version", "path", "abi", "alias", "origin", "devices"))
+NOBODY = dict.fromkeys(
+    ("name", "provider", "version", "path", "abi", "alias", "collectives", "origin", "devices")
+)
 
 
 def test_a_claimed_device_is_told_with_its_provider(python):
@@ -26,8 +28,9 @@ def test_a_claimed_device_is_told_with_its_provider(python):
         "provider": "sim",
         "version": "0.1.0",
         "path": SIM,
-        "abi": "1.0",
+        "abi": "1.1",
         "alias": "cpu",
+        "collectives": "gloo, through the host: the provider has no CCL table, so its own links are not used",
         "origin": "register_backend",
         "devices": 5,
         "defects": [],
@@ -43,7 +46,7 @@ def test_asking_starts_no_runtime_and_claims_nothing(python):
 def test_where_nobody_has_the_device_the_chosen_provider_is_judged(python):
     status = json.loads(python(SHOW, TEFL_PROVIDER="sim", TEFL_DEVICE_NAME="acme"))
     told = [status[key] for key in ("registered", "name", "provider", "abi", "origin", "devices", "defects")]
-    assert told == [False, "acme", "sim", "1.0", "TEFL_PROVIDER=sim", None, []]
+    assert told == [False, "acme", "sim", "1.1", "TEFL_PROVIDER=sim", None, []]
 
 
 @pytest.mark.parametrize("environment", [{}, {"TEFL_PROVIDER": "none"}])
