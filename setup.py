@@ -17,6 +17,11 @@ from torch.utils.cpp_extension import BuildExtension, CppExtension
 
 DEBUG = os.environ.get("DEBUG", "0") == "1"
 CXX_FLAGS = ["-Wall", "-Wno-interference-size", "-fvisibility=hidden", *(["-O0", "-g"] if DEBUG else ["-O2"])]
+# A PyTorch without torch.distributed has no process groups for the device to be in.
+FOLDERS = ["csrc/device", "csrc/dispatch", "csrc/launch"]
+if torch.distributed.is_available():
+    FOLDERS.append("csrc/ccl")
+    CXX_FLAGS.append("-DTEFL_WITH_C10D")
 # Machine code for the two architectures we tune for, and PTX so that later ones run too.
 NVCC_TARGETS = [
     "-gencode=arch=compute_80,code=sm_80",
@@ -94,7 +99,7 @@ setup(
     ext_modules=[
         CppExtension(
             "tefl._C",
-            ["csrc/bindings.cpp", *map(together, ("csrc/device", "csrc/dispatch", "csrc/launch"))],
+            ["csrc/bindings.cpp", *map(together, FOLDERS)],
             include_dirs=[os.path.abspath("csrc"), os.path.abspath("csrc/include")],
             extra_compile_args=CXX_FLAGS,
             libraries=["dl"],

@@ -2,6 +2,9 @@
 // explicit call, so that a process that only launches kernels leaves the PrivateUse1 slot to others.
 #include <torch/extension.h>
 
+#ifdef TEFL_WITH_C10D
+#include "ccl/python.h"
+#endif
 #include "device/python.h"
 #include "dispatch/python.h"
 #include "launch/python.h"
@@ -11,4 +14,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   tefl::device::bind(m);
   tefl::launch::bind(m);
   tefl::dispatch::bind(m);
+#ifdef TEFL_WITH_C10D
+  tefl::ccl::bind(m);
+#endif
 }

@@ -103,6 +103,12 @@ class Block(nn.Module):
         return x + self.feed_forward(self.feed_forward_norm(x))
 
 
+def next_byte_loss(model: nn.Module, text: Tensor) -> Tensor:
+    """Mean cross-entropy, in nats a byte, over all bytes of `text` (batch, length) but the first."""
+    logits = model(text[:, :-1])
+    return F.cross_entropy(logits.flatten(0, 1), text[:, 1:].flatten())
+
+
 class LanguageModel(nn.Module):
     """Bytes in, logits of the next byte out."""
 
@@ -130,11 +136,6 @@ class LanguageModel(nn.Module):
         for block in self.blocks:
             x = block(x)
         return self.head(self.norm(x))
-
-    def loss(self, text: Tensor) -> Tensor:
-        """Mean cross-entropy, in nats a byte, over all bytes of `text` (batch, length) but the first."""
-        logits = self(text[:, :-1])
-        return F.cross_entropy(logits.flatten(0, 1), text[:, 1:].flatten())
 
     @torch.no_grad()
     def generate(self, prompt: bytes, count: int, draws: torch.Generator, temperature: float = 0.7) -> bytes:

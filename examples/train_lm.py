@@ -1,10 +1,11 @@
 """Train a small language model on the sources of Python's standard library, on whichever device is named.
 
     python examples/train_lm.py --device maca
+    torchrun --nproc-per-node 4 examples/train_lm.py --device maca --ddp       # or --fsdp
 
 Prints the held-out loss before and after, a sample of what the model writes, and which implementation ran for
 which op; draws the loss curve to out/loss.png. Everything random comes from CPU generators, so that the same
-seed gives the same losses on every device, up to rounding.
+seed gives the same losses on every device and with any number of ranks, up to rounding.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import lm_parallel
 import torch
-from lm_model import LanguageModel, ModelConfig
-from torch import Tensor
+from lm_model import LanguageModel, ModelConfig, next_byte_loss
+from lm_parallel import Ranks
+from torch import Tensor, nn
 from tqdm import tqdm
 
 import tefl
@@ -71,6 +74,12 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--eval-every", type=int, default=50, help="steps between held-out losses (50)")
     add("--sample", type=int, default=300, help="bytes of text to generate (300)")
     add("--out", type=Path, default=Path("out"), help="folder for loss.png (out)")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--ddp", action="store_true", help="under torchrun: every rank has the whole model")
+    how.add_argument("--fsdp", action="store_true", help="under torchrun: the model is spread over the ranks")
+    add("--sum-gradients", action="store_true", help="ranks divide gradients and sum them, instead of an AVG")
+    add("--checkpoints", type=Path, metavar="FOLDER", help="resume from the newest in FOLDER; save there")
+    add("--save-every", type=int, default=50, help="steps between checkpoints (50)")
     add("--losses", type=Path, metavar="FILE", help="write losses and implementations to FILE as JSON")
     return parser.parse_args(arguments)
 
@@ -118,33 +127,58 @@ def held_out_loss(model: LanguageModel, corpus: Corpus, batch: int) -> float:
     context, device = model.config.context, model.embedding.weight.device
     starts = torch.linspace(0, len(corpus.held_out) - context - 1, HELD_OUT_WINDOWS).long()
     losses = [
-        model.loss(windows(corpus.held_out, some, context).to(device)).item() * len(some)
+        next_byte_loss(model, windows(corpus.held_out, some, context).to(device)).item() * len(some)
         for some in starts.split(batch)
     ]
     return sum(losses) / HELD_OUT_WINDOWS
 
 
-def train(model: LanguageModel, corpus: Corpus, options: argparse.Namespace) -> History:
+def parallelise(model: LanguageModel, options: argparse.Namespace) -> nn.Module:
+    """Return what is trained: the model, alone or in several ranks."""
+    if options.fsdp:
+        lm_parallel.shard(model, options.device, not options.sum_gradients)
+    return lm_parallel.replicate(model, not options.sum_gradients) if options.ddp else model
+
+
+def resume(model: nn.Module, optimizer: torch.optim.Optimizer, options: argparse.Namespace) -> list[float]:
+    """Load the newest checkpoint if there is one; returns the losses of the steps done before it."""
+    newest = lm_parallel.newest(options.checkpoints) if options.checkpoints else None
+    if newest is None:
+        return []
+    print(f"resuming from {newest}")
+    return list(lm_parallel.load(newest, model, optimizer)["losses"])
+
+
+def train(model: LanguageModel, corpus: Corpus, options: argparse.Namespace, ranks: Ranks) -> History:
     """Run AdamW for `options.steps` steps on random windows of the training text."""
-    history = History()
+    trained = parallelise(model, options)
     draws = torch.Generator().manual_seed(options.seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr, betas=(0.9, 0.95), weight_decay=0.1)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: learning_rate_factor(step, options.steps)
     )
-    held_out = history.held_out[0] = held_out_loss(model, corpus, options.batch)
-    progress = tqdm(range(1, options.steps + 1), desc=f"training on {options.device}", unit="step")
+    history = History(train=resume(model, optimizer, options))
+    done = len(history.train)
+    held_out = history.held_out[done] = held_out_loss(model, corpus, options.batch)
+    steps = range(1, options.steps + 1)
+    progress = tqdm(steps, desc=f"training on {options.device}", unit="step", disable=not ranks.leads)
     for step in progress:
         starts = torch.randint(len(corpus.train) - options.context, (options.batch,), generator=draws)
-        batch, start = windows(corpus.train, starts, options.context), time.perf_counter()
-        loss = model.loss(batch.to(options.device))
+        if step <= done:  # drawn all the same, so that a resumed run sees the batches of an unbroken one
+            schedule.step()
+            continue
+        batch, start = windows(corpus.train, ranks.share(starts), options.context), time.perf_counter()
+        loss = next_byte_loss(trained, batch.to(options.device))
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-        history.train.append(loss.item())
+        history.train.append(ranks.mean(loss))
         history.seconds.append(time.perf_counter() - start)
+        if options.checkpoints and step % options.save_every == 0:
+            facts = {"step": step, "losses": history.train}
+            lm_parallel.save(options.checkpoints / f"step-{step}", model, optimizer, facts)
         if step % options.eval_every == 0 or step == options.steps:
             held_out = history.held_out[step] = held_out_loss(model, corpus, options.batch)
         progress.set_postfix(loss=f"{history.train[-1]:.3f}", held_out=f"{held_out:.3f}")
@@ -191,16 +225,35 @@ def write_losses(path: Path, history: History, calls: dict[tuple[str, str, str],
 
 def main(arguments: list[str] | None = None) -> None:
     """Train, then report."""
-    options = parse_options(arguments)
+    options, ranks = parse_options(arguments), Ranks()
+    if options.ddp or options.fsdp:
+        ranks, options.device = lm_parallel.join(options.device)
+    try:
+        run(options, ranks)
+    finally:
+        lm_parallel.leave()
+
+
+def run(options: argparse.Namespace, ranks: Ranks) -> None:
+    """Train in this rank; the first one reports."""
     model, corpus = build_model(options), read_corpus()
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    print(f"{parameters / 1e6:.2f} M parameters, {len(corpus.train) / 1e6:.1f} MB of text to train on")
+    if ranks.leads:
+        print(f"{parameters / 1e6:.2f} M parameters, {len(corpus.train) / 1e6:.1f} MB of text to train on")
 
     with tefl.record() as calls:
-        history = train(model, corpus, options)
+        history = train(model, corpus, options, ranks)
         sample = model.generate(PROMPT, options.sample, torch.Generator().manual_seed(options.seed))
 
-    before, after = history.held_out[0], history.held_out[options.steps]
+    if ranks.leads:
+        report(history, sample, calls, options)
+
+
+def report(
+    history: History, sample: bytes, calls: dict[tuple[str, str, str], int], options: argparse.Namespace
+) -> None:
+    """Print and write what came of it."""
+    before, after = next(iter(history.held_out.values())), history.held_out[options.steps]
     print(f"\nheld-out loss: {before:.3f} nats/byte before, {after:.3f} after {options.steps} steps")
     print(f"\nthe model writes:\n\n{sample.decode(errors='replace')}\n\n{implementation_table(calls)}\n")
     plot(history, options.out / "loss.png", str(options.device))

@@ -25,7 +25,7 @@ if (_compiled := _native.load_if_built()) is not None:
     dispatch.native.attach(_compiled.dispatch)  # before the ops are registered
 
 if TYPE_CHECKING:
-    from . import privateuse1
+    from . import distributed, privateuse1
 
     def ops() -> tuple[dispatch.OpDecl, ...]:
         """Every declared op: ``.name``, ``.family``, ``.schema``."""
@@ -69,6 +69,7 @@ __all__ = [
     "SelectionPolicy",
     "Slower",
     "checkpoint_contexts",
+    "distributed",
     "explain",
     "get_cmake_dir",
     "get_include",
@@ -88,7 +89,7 @@ __all__ = [
     "with_strict_mode",
 ]
 
-_LAZY = ("compat", "privateuse1")
+_LAZY = ("compat", "distributed", "privateuse1")
 
 
 def __getattr__(name: str) -> Any:

@@ -114,6 +114,12 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _number(text: str) -> int:
+    if not text.isdecimal():
+        raise _Bad(text)
+    return int(text)
+
+
 def _size(text: str) -> int:
     match = re.fullmatch(r"(\d+)([KMG]?)", text.upper())
     if match is None or int(match[1]) == 0:
@@ -214,6 +220,20 @@ _TABLE = (
     ),
     Variable(
         "TEFL_DEVICE_NAME", str, None, "a name of a-z and _", "the device's name; default: the provider's own"
+    ),
+    Variable(
+        "TEFL_CCL_CHECK",
+        _switch,
+        False,
+        _BIT,
+        "a process group tries its reductions on known values when it is made",
+    ),
+    Variable(
+        "TORCHELASTIC_RESTART_COUNT",
+        _number,
+        0,
+        "a number",
+        "set by torchrun: how often it has started the ranks again; their keys in its store are kept apart",
     ),
     Variable("TEFL_SIM_DEVICES", _count, 2, "a number from 1 to 64", "how many devices the sim provider has"),
     Variable(

@@ -23,6 +23,7 @@ ARROWS = {
     "_log": {"_env"},
     "_native": set(),
     "dispatch": LEAVES,
+    "distributed": set(),
     "kernels": LEAVES | {"dispatch.types"},
     # The reference functions are named in the declarations, by something that imports them when called.
     "ops": {"dispatch", "kernels._lazy"},

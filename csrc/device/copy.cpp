@@ -111,10 +111,22 @@ void copy_in_stages(const at::Tensor& source, const at::Tensor& destination, boo
   if (!direct) destination.copy_(landing);
 }
 
+bool is_elsewhere(const at::Tensor& tensor) { return !on_device(tensor) && !tensor.is_cpu(); }
+
+// Between this device and another accelerator that neither knows the other's memory: through the host, each
+// half by its own device's copy, in its current stream. Both are done on return, so that the buffer may go.
+void copy_through_host(const at::Tensor& source, const at::Tensor& destination) {
+  const auto host = source.cpu();
+  const c10::DeviceGuard guard(destination.device());
+  destination.copy_(host);
+}
+
 void copy_expanded(const at::Tensor& source, const at::Tensor& destination, bool non_blocking) {
   const bool one_device = source.device() == destination.device();
   if (alias_target().type == c10::kCUDA) {
     copy_by_alias(source, destination, non_blocking);
+  } else if (is_elsewhere(source) || is_elsewhere(destination)) {
+    copy_through_host(source, destination);
   } else if (!one_device) {
     copy_in_stages(source, destination, non_blocking);
   } else if (same_layout(source, destination) && !share_memory(source, destination)) {

@@ -13,6 +13,14 @@ std::atomic<bool> ending{false};
 
 bool may_release() noexcept { return !ending.load(std::memory_order_relaxed) && !in_bad_fork(); }
 
-void process_is_ending() noexcept { ending = true; }
+std::recursive_mutex& release_gate() {
+  static auto* gate = new std::recursive_mutex;  // never destroyed: threads may outlive main
+  return *gate;
+}
+
+void process_is_ending() noexcept {
+  const std::lock_guard<std::recursive_mutex> nobody_releases(release_gate());
+  ending = true;
+}
 
 }  // namespace tefl::device

@@ -59,6 +59,14 @@ constexpr Field kLaunchFields[] = {
     TEFL_FIELD(tefl_launch, launch),
 };
 
+constexpr Field kCclFields[] = {
+    TEFL_FIELD(tefl_ccl, get_unique_id),  TEFL_FIELD(tefl_ccl, init_rank),   TEFL_FIELD(tefl_ccl, all_reduce),
+    TEFL_FIELD(tefl_ccl, reduce),         TEFL_FIELD(tefl_ccl, broadcast),   TEFL_FIELD(tefl_ccl, all_gather),
+    TEFL_FIELD(tefl_ccl, reduce_scatter), TEFL_FIELD(tefl_ccl, all_to_all),  TEFL_FIELD(tefl_ccl, send),
+    TEFL_FIELD(tefl_ccl, recv),           TEFL_FIELD(tefl_ccl, group_start), TEFL_FIELD(tefl_ccl, group_end),
+    TEFL_FIELD(tefl_ccl, async_error),    TEFL_FIELD(tefl_ccl, abort),       TEFL_FIELD(tefl_ccl, destroy),
+};
+
 // The part of `tefl_provider` without which nothing can be said about the rest.
 constexpr size_t kSmallestProvider = offsetof(tefl_provider, launch);
 
@@ -154,10 +162,19 @@ class Judge {
              "use TEFL_ALIAS_NONE, TEFL_ALIAS_CPU or TEFL_ALIAS_CUDA");
     }
     check_runtime(raw.runtime);
-    if (raw.size >= sizeof(tefl_provider) && raw.launch != nullptr) {
+    if (has_field(raw, offsetof(tefl_provider, launch)) && raw.launch != nullptr) {
       check_fields("tefl_launch", raw.launch, raw.launch->size, kLaunchFields,
                    "implement it, or set tefl_provider.launch to NULL if the device runs no binaries");
     }
+    if (has_field(raw, offsetof(tefl_provider, ccl)) && raw.ccl != nullptr) {
+      check_fields("tefl_ccl", raw.ccl, raw.ccl->size, kCclFields,
+                   "implement it, or set tefl_provider.ccl to NULL: collectives then go by the alias device");
+    }
+  }
+
+  // Whether the provider was compiled against a header that had the pointer at `offset` already.
+  static bool has_field(const tefl_provider& raw, size_t offset) {
+    return raw.size >= offset + sizeof(void*);
   }
 
   void check_runtime(const tefl_runtime* runtime) {
@@ -205,6 +222,7 @@ class Judge {
     auto* table = const_cast<tefl_provider*>(normalised(&raw));
     table->runtime = normalised(table->runtime);
     if (table->launch != nullptr) table->launch = normalised(table->launch);
+    if (table->ccl != nullptr) table->ccl = normalised(table->ccl);
     return table;
   }
 

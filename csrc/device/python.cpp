@@ -55,6 +55,7 @@ py::dict provider_info(const py::capsule& handle) {
   info["abi"] = std::to_string(provider.abi_major) + "." + std::to_string(provider.abi_minor);
   info["alias"] = kAliases[provider.alias];
   info["launch"] = provider.launch != nullptr;
+  info["ccl"] = provider.ccl != nullptr;
   return info;
 }
 
@@ -62,8 +63,8 @@ void end_with_interpreter() {
   {
     py::gil_scoped_release no_gil;
     settle_autograd_threads();
+    process_is_ending();
   }
-  process_is_ending();
 }
 
 int claim_from_python(const py::capsule& handle, const std::string& name) {
@@ -133,7 +134,7 @@ void bind_claiming(py::module_& m) {
   m.def("load_provider", wrap_pybind_function(&open_provider), py::arg("path"),
         "Open and judge a provider's library: (handle or None, [(defect, remedy)]).");
   m.def("provider_info", wrap_pybind_function(&provider_info), py::arg("handle"),
-        "What a provider says about itself: name, version, abi, alias, launch.");
+        "What a provider says about itself: name, version, abi, alias, launch, ccl.");
   m.def(
       "claim_defects", [](const py::capsule& handle) { return as_pairs(claim_defects(provider_in(handle))); },
       py::arg("handle"), "What stands in the way of claim(): [(defect, remedy)].");

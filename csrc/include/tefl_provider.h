@@ -77,6 +77,7 @@ typedef struct tefl_stream_s* tefl_stream;
 typedef struct tefl_event_s* tefl_event;
 typedef struct tefl_module_s* tefl_module;
 typedef struct tefl_function_s* tefl_function;
+typedef struct tefl_comm_s* tefl_comm;
 
 /* Filled in by `device_properties`. tefl sets `size` before the call; write no field past it. */
 typedef struct tefl_device_properties {
@@ -216,6 +217,112 @@ typedef struct tefl_launch {
                         uint32_t parameter_count);
 } tefl_launch;
 
+/* ----------------------------------------------------------------------------------------- collectives -- */
+
+/* Since 1.1. Element types of reductions. */
+typedef int32_t tefl_dtype;
+enum {
+  TEFL_UINT8 = 0,
+  TEFL_INT8 = 1,
+  TEFL_INT16 = 2,
+  TEFL_INT32 = 3,
+  TEFL_INT64 = 4,
+  TEFL_FLOAT16 = 5,
+  TEFL_BFLOAT16 = 6,
+  TEFL_FLOAT32 = 7,
+  TEFL_FLOAT64 = 8
+};
+
+/* Since 1.1. What a reduction does with the elements of all ranks. */
+typedef int32_t tefl_reduction;
+enum {
+  TEFL_SUM = 0,
+  TEFL_PRODUCT = 1,
+  TEFL_MIN = 2,
+  TEFL_MAX = 3,
+  TEFL_AVG = 4 /* the sum divided by the number of ranks; integers towards zero */
+};
+
+/* Since 1.1. What the ranks of a communicator have in common: made by one of them, given to all. */
+typedef struct tefl_ccl_id {
+  uint8_t bytes[128];
+} tefl_ccl_id;
+
+/* Since 1.1. Optional: collectives among processes, over the vendor's own links. Without it, the device's
+ * process groups work over those of the alias device (gloo on the CPU, NCCL on a GPU). All functions are
+ * mandatory in a table that is there.
+ *
+ *   Order       Every function with a stream enqueues on it and returns. All ranks of a communicator make the
+ *               same calls in the same order; send and recv are apart from that, and come in one order for
+ *               each pair of ranks and direction. Calls may come on several streams: tefl gives collectives
+ *               one, and each direction of each pair another, so that a recv that waits holds up nobody.
+ *   Memory      All pointers are to memory of the communicator's device. It stays valid until the work is
+ *               done. `input` and `output` may be the same address where the comment says in place.
+ *   Unsupported A reduction or type that the library has not is TEFL_ERR_UNSUPPORTED, on all ranks alike and
+ *               with nothing enqueued. tefl then makes TEFL_AVG of TEFL_SUM; anything else is the user's
+ *               error.
+ *   Failure     A rank that dies, disagrees on what is called, or is not heard of makes the others' work
+ *               fail. Failed work ends: a stream does not hang on it, the error comes as TEFL_ERR_DEVICE of
+ *               the next synchronisation, and `async_error` tells it. A communicator that failed is good for
+ *               abort and destroy only. */
+typedef struct tefl_ccl {
+  size_t size; /* sizeof(tefl_ccl) as the provider was compiled */
+
+  /* A new id, which no other communicator on any machine has. tefl calls it on rank 0. */
+  tefl_status (*get_unique_id)(tefl_ccl_id* id);
+
+  /* Join, as `rank` of `size` on `device`, the communicator of `id`. Waits until all ranks have joined, at
+   * most `timeout_ms` milliseconds: then TEFL_ERR_INTERNAL, with the missing ranks in the message. */
+  tefl_status (*init_rank)(const tefl_ccl_id* id, int32_t size, int32_t rank, int32_t device,
+                           int64_t timeout_ms, tefl_comm* comm);
+
+  /* `output`[i] of every rank = the reduction of all ranks' `input`[i], `count` elements. In place allowed.
+   */
+  tefl_status (*all_reduce)(tefl_comm comm, const void* input, void* output, uint64_t count, tefl_dtype dtype,
+                            tefl_reduction reduction, tefl_stream stream);
+
+  /* The same for the root's `output` alone; the other ranks' is NULL. In place allowed on the root. */
+  tefl_status (*reduce)(tefl_comm comm, const void* input, void* output, uint64_t count, tefl_dtype dtype,
+                        tefl_reduction reduction, int32_t root, tefl_stream stream);
+
+  /* `buffer` of every rank becomes the root's. */
+  tefl_status (*broadcast)(tefl_comm comm, void* buffer, uint64_t bytes, int32_t root, tefl_stream stream);
+
+  /* `output` = all ranks' `input`s of `bytes` bytes each, in the order of ranks. */
+  tefl_status (*all_gather)(tefl_comm comm, const void* input, void* output, uint64_t bytes,
+                            tefl_stream stream);
+
+  /* `output`, `count` elements = the rank's own part of the reduction of all ranks' `input`s, which have
+   * `count` elements for each rank. */
+  tefl_status (*reduce_scatter)(tefl_comm comm, const void* input, void* output, uint64_t count,
+                                tefl_dtype dtype, tefl_reduction reduction, tefl_stream stream);
+
+  /* To each rank r its part of `input`, `input_bytes`[r] long, from each its part for this rank into
+   * `output`, `output_bytes`[r] long; parts lie one after another in the order of ranks. The two arrays have
+   * an element for each rank and are read before the call returns. */
+  tefl_status (*all_to_all)(tefl_comm comm, const void* input, const uint64_t* input_bytes, void* output,
+                            const uint64_t* output_bytes, tefl_stream stream);
+
+  /* `bytes` bytes to rank `peer`, which receives as many. The work may wait for the peer's recv. */
+  tefl_status (*send)(tefl_comm comm, const void* buffer, uint64_t bytes, int32_t peer, tefl_stream stream);
+  tefl_status (*recv)(tefl_comm comm, void* buffer, uint64_t bytes, int32_t peer, tefl_stream stream);
+
+  /* Between the two, the calling thread's send and recv are only collected, and may be in any order;
+   * group_end enqueues them as one piece of work, each on its own stream. Groups do not nest. */
+  tefl_status (*group_start)(void);
+  tefl_status (*group_end)(void);
+
+  /* TEFL_OK, or TEFL_ERR_DEVICE with what made the communicator fail. Waits for nothing. */
+  tefl_status (*async_error)(tefl_comm comm);
+
+  /* Make all work of the communicator that is not done fail now, with `reason` in its message, and later
+   * calls with it. Waits for nothing; from any thread. */
+  tefl_status (*abort)(tefl_comm comm, const char* reason);
+
+  /* The rank's part of the communicator ends. Work not done is aborted. */
+  tefl_status (*destroy)(tefl_comm comm);
+} tefl_ccl;
+
 /* -------------------------------------------------------------------------------------------- provider -- */
 
 /* What `tefl_provider_get` returns: const, and there for the whole process. */
@@ -236,6 +343,7 @@ typedef struct tefl_provider {
 
   const tefl_runtime* runtime; /* mandatory */
   const tefl_launch* launch;   /* optional: NULL, or a complete table */
+  const tefl_ccl* ccl;         /* since 1.1; optional: NULL, or a complete table */
 } tefl_provider;
 
 /* The one symbol of a provider. Must not start the runtime. Never returns NULL. */

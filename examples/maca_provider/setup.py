@@ -23,7 +23,7 @@ setup(
             include_dirs=[tefl.get_include()],
             # Only what a header marks TEFL_PROVIDER_EXPORT is to be seen from outside.
             extra_compile_args=["-std=c++17", "-O3", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"],
-            libraries=["pthread"],
+            libraries=["pthread", "rt"],
             language="c++",
         )
     ],

@@ -23,7 +23,7 @@ import tefl.dispatch
 from tefl import _env, _native
 from tefl._errors import ConfigError, one_line
 from tefl._log import logger
-from tefl.privateuse1 import discovery, fallback_table, module, names
+from tefl.privateuse1 import discovery, fallback_table, module, names, process_group
 from tefl.privateuse1.backend import PrivateUse1Backend
 from tefl.privateuse1.checks import BackendError, Defect, declaration_defects, kernel_defects
 from tefl.privateuse1.library import ProviderLibrary, open_library, unusable_library
@@ -303,10 +303,9 @@ def _arch(index: int) -> tuple[int, int] | None:
 
 def _register_ccl(plan: Plan) -> None:
     global _failure
-    if plan.backend.register_ccl is None:
-        return
     try:
-        plan.backend.register_ccl()
+        if plan.backend.register_ccl is not None:
+            plan.backend.register_ccl()  # first, so that a vendor's own process group is the default
     except Exception as error:
         defect = Defect(
             f"register_ccl raised {one_line(error)}",
@@ -315,6 +314,7 @@ def _register_ccl(plan: Plan) -> None:
         _failure = (plan, (defect,))
         subject = f"the device {plan.device_name!r} is registered without collectives"
         raise BackendError(subject, [defect]) from error
+    process_group.register(plan.device_name, plan.library.alias or "none")
 
 
 def _claim_broken(defects: tuple[Defect, ...]) -> None:

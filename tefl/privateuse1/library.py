@@ -20,6 +20,7 @@ class ProviderLibrary(NamedTuple):
     abi: str | None  # "major.minor" as the provider was compiled
     alias: str | None  # "cpu", "cuda" or "none"
     defects: tuple[Defect, ...]
+    ccl: bool | None = None  # whether it brings collectives of its own
 
     def claim_defects(self) -> list[Defect]:
         """Return what in this process or this torch stands in the way of claiming it."""
@@ -39,7 +40,8 @@ def open_library(provider: str | os.PathLike[str]) -> ProviderLibrary:
     if handle is None:
         return unusable_library(path, [Defect(what, remedy) for what, remedy in defects])
     facts = native.provider_info(handle)
-    return ProviderLibrary(path, handle, facts["name"], facts["version"], facts["abi"], facts["alias"], ())
+    said = (facts["name"], facts["version"], facts["abi"], facts["alias"])
+    return ProviderLibrary(path, handle, *said, (), ccl=facts["ccl"])
 
 
 def unusable_library(path: str, defects: list[Defect]) -> ProviderLibrary:

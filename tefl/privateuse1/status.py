@@ -6,7 +6,7 @@ from typing import Any
 
 from tefl import _native
 from tefl._errors import ConfigError
-from tefl.privateuse1 import broker, discovery
+from tefl.privateuse1 import broker, discovery, process_group
 from tefl.privateuse1.checks import BackendError, Defect
 
 
@@ -14,8 +14,9 @@ def status() -> dict[str, Any]:
     """Return who has the device, or who would get it, and what is wrong. Starts no runtime, claims nothing.
 
     Keys: registered (bool), name (of the device), provider (its own name), version, path, abi
-    ("major.minor"), alias ("cpu", "cuda", "none"), origin (who asked for it), devices (how many), defects (a
-    list of {"what", "remedy"}), candidates (a list of {"name", "kind", "source"}). Where nobody has the
+    ("major.minor"), alias ("cpu", "cuda", "none"), collectives (by whom, in words), origin (who asked for
+    it), devices (how many), defects (a list of {"what", "remedy"}), candidates (a list of {"name", "kind",
+    "source"}). Where nobody has the
     device, the chosen provider's library is opened and judged, and the facts are its.
     """
     plan, defects = _plan_and_defects()
@@ -27,6 +28,7 @@ def status() -> dict[str, Any]:
         "path": plan.library.path if plan else None,
         "abi": plan.library.abi if plan else None,
         "alias": plan.library.alias if plan else None,
+        "collectives": process_group.description(plan.library.alias, plan.library.ccl) if plan else None,
         "origin": plan.origin if plan else None,
         "devices": int(_native.load().device_count()) if broker.is_registered() else None,
     }

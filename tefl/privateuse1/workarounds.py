@@ -40,6 +40,24 @@ def graph_was_recorded() -> bool:
     return bool(torch._C._autograd._get_sequence_nr() > 0)
 
 
+def settle_default_backend() -> None:
+    """Let the process group that torch is making count our backend as its default one.
+
+    Called while torch makes a group's backends. Where the user named none, torch notes gloo as the default
+    (`_new_process_group_helper` in torch/distributed/distributed_c10d.py) and registers what the device has
+    as custom: DistributedDataParallel then finds no backend of type gloo. Missing in torch: the type of the
+    backend that it chose itself. Goes when `init_process_group()` alone and DDP work with a plugin's backend.
+    """
+    helper = torch.distributed.distributed_c10d._new_process_group_helper.__code__
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(6):
+        if frame is None or frame.f_code is helper:
+            break
+        frame = frame.f_back
+    if frame is not None and frame.f_code is helper and frame.f_locals["backend"] == "undefined":
+        frame.f_locals["pg"]._set_default_backend(torch.distributed.ProcessGroup.BackendType.CUSTOM)
+
+
 def autocast_dtype_rule(name: str, declared: torch.dtype | None) -> list[torch.dtype]:
     """Give the `torch.autocast(name)` being made its default dtype; return the dtypes autocast may use.
 

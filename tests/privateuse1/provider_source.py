@@ -27,6 +27,8 @@ def provider_source(
     runtime: str = "&runtime",
     runtime_size: str = "sizeof(tefl_runtime)",
     launch: str = "0",
+    ccl: str = "0",
+    ccl_size: str = "sizeof(tefl_ccl)",
     last_error: str = "last_error",
     null: Collection[str] = (),
     table: str = "&provider",
@@ -37,6 +39,7 @@ def provider_source(
     """
     runtime_fields = _fields("tefl_runtime", null)
     launch_fields = _fields("tefl_launch", null)
+    ccl_fields = _fields("tefl_ccl", null)
     return f"""
         #include "tefl_provider.h"
         static tefl_status nothing(void) {{ return TEFL_OK; }}
@@ -44,12 +47,15 @@ def provider_source(
         static const char* last_error(void) {{ return ""; }}
         static const tefl_runtime runtime = {{ .size = {runtime_size}, {runtime_fields} }};
         static const tefl_launch launch = {{ .size = sizeof(tefl_launch), {launch_fields} }};
+        static const tefl_ccl ccl = {{ .size = {ccl_size}, {ccl_fields} }};
         static const tefl_provider provider = {{
           .size = {size}, .abi_major = {major}, .abi_minor = {minor}, .name = {name}, .version = {version},
           .alias = {alias}, .last_error = {last_error}, .runtime = {runtime}, .launch = {launch},
+          .ccl = {ccl},
         }};
         const tefl_provider* tefl_provider_get(void) {{
-          (void)nothing; (void)device_count; (void)last_error; (void)runtime; (void)launch; (void)provider;
+          (void)nothing; (void)device_count; (void)last_error; (void)runtime; (void)launch; (void)ccl;
+          (void)provider;
           return {table};
         }}
         """

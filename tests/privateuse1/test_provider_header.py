@@ -12,7 +12,7 @@ HEADERS = Path(__file__).parent.parent.parent / "csrc" / "include"
 USE = """
 #include "tefl_provider.h"
 static const tefl_provider table = {sizeof(tefl_provider), TEFL_PROVIDER_ABI_MAJOR, TEFL_PROVIDER_ABI_MINOR,
-                                    "acme", "1.0", TEFL_ALIAS_CPU, 0, 0, 0};
+                                    "acme", "1.0", TEFL_ALIAS_CPU, 0, 0, 0, 0};
 const tefl_provider* tefl_provider_get(void) { return &table; }
 """
 

@@ -200,3 +200,27 @@ def test_opening_starts_no_runtime_and_claims_nothing(compile_library, python):
         )
         == "privateuseone"
     )
+
+
+@pytest.mark.parametrize("name", functions("tefl_ccl"))
+def test_a_ccl_table_is_complete_or_absent(opened, name):
+    library = opened(ccl="&ccl", null=[name])
+    assert whats(library) == [f"tefl_ccl.{name} is NULL"]
+    assert "set tefl_provider.ccl to NULL" in library.defects[0].remedy
+
+
+def test_who_does_the_collectives_is_known(opened):
+    assert opened(ccl="&ccl").ccl is True
+    assert opened().ccl is False
+
+
+def test_a_short_ccl_table_lacks_the_functions_past_its_end(opened):
+    library = opened(ccl="&ccl", ccl_size="sizeof(tefl_ccl) - sizeof(void*)")
+    assert whats(library)[0].startswith("tefl_ccl.destroy is missing: the table's size is ")
+
+
+def test_a_provider_of_the_version_before_collectives_is_taken(opened):
+    library = opened(
+        minor="0", size="offsetof(tefl_provider, ccl)", ccl="(const tefl_ccl*)1", launch="&launch"
+    )
+    assert (library.defects, library.abi, library.ccl) == ((), "1.0", False)

@@ -14,7 +14,9 @@ import torch
 from tefl.privateuse1 import PrivateUse1Backend, register_backend
 register_backend(PrivateUse1Backend(name="maca", provider="sim"))
 """
-NOBODY = dict.fromkeys(("name", "provider", "version", "path", "abi", "alias", "origin", "devices"))
+NOBODY = dict.fromkeys(
+    ("name", "provider", "version", "path", "abi", "alias", "collectives", "origin", "devices")
+)
 
 
 def test_a_claimed_device_is_told_with_its_provider(python):
@@ -28,6 +30,7 @@ def test_a_claimed_device_is_told_with_its_provider(python):
         "path": SIM,
         "abi": "1.1",
         "alias": "cpu",
+        "collectives": "gloo, through the host: the provider has no CCL table, so its own links are not used",
         "origin": "register_backend",
         "devices": 5,
         "defects": [],

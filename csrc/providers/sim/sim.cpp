@@ -41,6 +41,7 @@ const tefl_provider* tefl_provider_get(void) {
       tefl_sim::last_error,
       tefl_sim::runtime_table(),
       tefl_sim::launch_table(),
+      /*ccl=*/nullptr,  // process groups go by gloo
   };
   return &provider;
 }

@@ -101,11 +101,13 @@ std::string perform(const std::function<void()>& work) {
 }
 
 void finish(tefl_stream stream, const Command& command, const std::string& failure) {
+  if (stream->failure.empty()) stream->failure = failure;
+  if (stream->failure.empty() && command.gate) stream->failure = command.gate->failure;
   if (command.mark) {
     command.mark->reached = true;
     command.mark->when = std::chrono::steady_clock::now();
+    command.mark->failure = stream->failure;
   }
-  if (stream->failure.empty()) stream->failure = failure;
   ++stream->finished;  // last: from here on the stream may be destroyed
 }
 
@@ -232,6 +234,15 @@ void drain_all_cards() {
   for (const Card& card : state().cards) {
     for (tefl_stream stream : streams_of(card)) wait_for(stream, hold);
   }
+}
+
+void reach(Mark& mark) {
+  {
+    Lock hold(state().lock);
+    mark.reached = true;
+    mark.when = std::chrono::steady_clock::now();
+  }
+  state().changed.notify_all();
 }
 
 bool is_reached(const Mark& mark) {

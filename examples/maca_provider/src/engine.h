@@ -8,13 +8,15 @@
 // An event is a reference to a Mark, a point in a stream's work. Recording an event queues a command that
 // reaches a new mark; waiting for an event queues a command behind the mark it refers to at that moment. Both
 // share ownership of the mark, so an event may be recorded again or destroyed while waits for it are still
-// queued.
+// queued. A failure goes along: a stream that waited for a mark of a failed one has failed too, so that
+// whoever uses its results is told.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "tefl_provider.h"
 
@@ -25,6 +27,7 @@ constexpr int32_t kCards = 2;
 struct Mark {
   bool reached = false;
   std::chrono::steady_clock::time_point when;  // set when reached
+  std::string failure;                         // of the stream, where it had one nobody has been told of
 };
 
 /// One entry of a stream's queue. What is absent is skipped: a plain kernel has only `work`.
@@ -57,6 +60,8 @@ void synchronize_card(int32_t card);
 /// Waits for what is queued now on every stream of every card, and leaves failures for synchronize to report.
 void drain_all_cards();
 
+/// For a mark that no command reaches, but other hardware does.
+void reach(Mark& mark);
 bool is_reached(const Mark& mark);
 void wait_until_reached(const Mark& mark);
 

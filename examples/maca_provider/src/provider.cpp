@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 
+#include "ccl.h"
 #include "engine.h"
 #include "memory.h"
 #include "status.h"
@@ -204,7 +205,7 @@ tefl_runtime make_runtime() {
   return table;
 }
 
-tefl_provider make_provider(const tefl_runtime* runtime) {
+tefl_provider make_provider(const tefl_runtime* runtime, const tefl_ccl* ccl) {
   tefl_provider table{};
   table.size = sizeof table;
   table.abi_major = TEFL_PROVIDER_ABI_MAJOR;
@@ -215,6 +216,7 @@ tefl_provider make_provider(const tefl_runtime* runtime) {
   table.last_error = last_error;
   table.runtime = runtime;
   table.launch = nullptr;  // no compiled kernels: tefl's Triton kernels are unavailable on these cards
+  table.ccl = ccl;
   return table;
 }
 
@@ -224,6 +226,7 @@ tefl_provider make_provider(const tefl_runtime* runtime) {
 // The one symbol that tefl looks up. The tables are made on the first call and live as long as the process.
 const tefl_provider* tefl_provider_get(void) {
   static const tefl_runtime runtime = maca::make_runtime();
-  static const tefl_provider provider = maca::make_provider(&runtime);
+  static const tefl_ccl ccl = maca::make_ccl();
+  static const tefl_provider provider = maca::make_provider(&runtime, &ccl);
   return &provider;
 }

@@ -1,0 +1,203 @@
+"""What a collective costs on the device, beside the same one of the process group beneath it.
+
+    torchrun --nproc-per-node 2 benchmarks/bench_collectives.py --provider sim --json benchmarks/results
+    torchrun --nproc-per-node 8 benchmarks/bench_collectives.py --provider cuda --largest 1G --json FOLDER
+
+Both run in the same processes, in alternating rounds, over the same library: on sim "tefl" over gloo beside
+gloo on CPU tensors, on cuda "tefl" over NCCL beside NCCL on CUDA tensors. Times are of one call, the median
+of rounds, the slowest rank's; every collective's values are checked first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from tefl import _env
+from tefl.privateuse1 import PrivateUse1Backend, register_backend
+
+SIZES = [1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28, 1 << 30]
+"""Bytes on each rank."""
+GOALS = {"sim": {1 << 10: 1.1, 1 << 26: 1.02}, "cuda": {size: 1.02 for size in SIZES if size >= 1 << 20}}
+"""Ratios that are wanted at most; on cuda below 1 MB, 5 us more at most."""
+
+LINE = "{collective:15} {bytes:>11} B  {device_us:11.1f} us  {plain_us:11.1f} us  {ratio:.3f}"
+
+
+@dataclass(frozen=True)
+class Collective:
+    """`call(whole, part)` works on a tensor of all elements and one of a rank's share; `result` is which."""
+
+    call: Callable[[Tensor, Tensor], Any]
+    wanted: Callable[[Tensor, int, int], Tensor]
+    """(all ranks' wholes, one a row, rank, size) -> the result."""
+    result: str
+
+
+def ring(whole: Tensor, _part: Tensor) -> None:
+    """Send the first half to the right, receive into the second."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    first, second = whole.chunk(2)
+    sends = dist.P2POp(dist.isend, first, (rank + 1) % size)
+    receives = dist.P2POp(dist.irecv, second, (rank - 1) % size)
+    for work in dist.batch_isend_irecv([sends, receives]):
+        work.wait()
+
+
+COLLECTIVES = {
+    "all_reduce": Collective(lambda w, p: dist.all_reduce(w), lambda a, r, n: a.sum(0), "whole"),
+    "broadcast": Collective(lambda w, p: dist.broadcast(w, 0), lambda a, r, n: a[0], "whole"),
+    "reduce": Collective(
+        lambda w, p: dist.reduce(w, 0), lambda a, r, n: a.sum(0) if r == 0 else a[r], "whole"
+    ),
+    "all_gather": Collective(
+        lambda w, p: dist.all_gather_into_tensor(w, p),
+        lambda a, r, n: torch.cat([row.chunk(n)[0] for row in a]),
+        "whole",
+    ),
+    "reduce_scatter": Collective(
+        lambda w, p: dist.reduce_scatter_tensor(p, w), lambda a, r, n: a.sum(0).chunk(n)[r], "part"
+    ),
+    "all_to_all": Collective(
+        lambda w, p: dist.all_to_all_single(w, w.clone()),
+        lambda a, r, n: torch.cat([row.chunk(n)[r] for row in a]),
+        "whole",
+    ),
+    "send and recv": Collective(
+        ring, lambda a, r, n: torch.cat([a[r].chunk(2)[0], a[(r - 1) % n].chunk(2)[0]]), "whole"
+    ),
+}
+
+
+def given(rank: int, count: int) -> Tensor:
+    """What rank `rank` starts with: small whole numbers, so that sums are exact."""
+    return ((torch.arange(count) + 3 * rank) % 5).float()
+
+
+def check(name: str, collective: Collective, count: int, device: torch.device) -> None:
+    """Compare one call with PyTorch's arithmetic on the CPU."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    whole = given(rank, count).to(device)
+    part = whole.chunk(size)[0].clone()
+    collective.call(whole, part)
+    came = whole if collective.result == "whole" else part
+    wanted = collective.wanted(torch.stack([given(other, count) for other in range(size)]), rank, size)
+    if not torch.equal(came.cpu(), wanted):
+        raise SystemExit(f"{name} of {count} elements on {device}, rank {rank}: wrong values")
+
+
+def synchronize(device: torch.device) -> None:
+    if device.type != "cpu":
+        torch.get_device_module(device).synchronize()
+
+
+def seconds(call: Callable[[], Any], calls: int, device: torch.device) -> float:
+    """Of one call, in a round of several; all ranks begin together."""
+    dist.barrier()
+    synchronize(device)
+    start = time.perf_counter()
+    for _ in range(calls):
+        call()
+    synchronize(device)
+    return (time.perf_counter() - start) / calls
+
+
+def compare(collective: Collective, size: int, devices: list[torch.device], rounds: int) -> dict[str, Any]:
+    """Time both sides in turn; the slowest rank's times count, as for whoever waits for the result."""
+    count = size // 4 // dist.get_world_size() * dist.get_world_size()
+    wholes = [given(dist.get_rank(), count).to(device) for device in devices]
+    parts = [whole.chunk(dist.get_world_size())[0].clone() for whole in wholes]
+    calls = max(1, min(50, (1 << 22) // size))
+    times: list[list[float]] = [[], []]
+    for turn in range(rounds + 2):
+        for side, device in enumerate(devices):
+            taken = seconds(lambda side=side: collective.call(wholes[side], parts[side]), calls, device)
+            if turn >= 2:  # the first ones make connections and buffers
+                times[side].append(slowest(taken, devices[1]))
+    ours, plain = (statistics.median(side) for side in times)
+    pairs = sorted(a / b for a, b in zip(*times, strict=True))
+    return {"device_us": ours * 1e6, "plain_us": plain * 1e6, "ratio": pairs[len(pairs) // 2]}
+
+
+def slowest(taken: float, device: torch.device) -> float:
+    value = torch.tensor(taken, dtype=torch.float64, device=device)
+    dist.all_reduce(value, op=dist.ReduceOp.MAX)
+    return value.item()
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--provider", default="sim", help="sim, cuda, or a library (sim)")
+    parser.add_argument("--largest", type=_env.VARIABLES["TEFL_SIM_CAPACITY"].parse, default=1 << 26)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--only", default="", help="collectives whose name contains this")
+    parser.add_argument("--json", type=Path, metavar="FOLDER", help="write the figures there")
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = parse_options()
+    register_backend(PrivateUse1Backend("maca", options.provider))
+    torch.set_num_threads(1)
+    on_gpu = options.provider == "cuda"
+    local = int(os.environ["LOCAL_RANK"])
+    plain = torch.device("cuda", local) if on_gpu else torch.device("cpu")
+    device = torch.device("maca", local if on_gpu else 0)
+    torch.get_device_module("maca").set_device(device)
+    dist.init_process_group("cuda:nccl,maca:tefl" if on_gpu else "cpu:gloo,maca:tefl")
+    figures = measure(options, [device, plain])
+    if dist.get_rank() == 0 and options.json:
+        write(options, figures)
+    dist.destroy_process_group()
+
+
+def measure(options: argparse.Namespace, devices: list[torch.device]) -> list[dict[str, Any]]:
+    figures = []
+    goals = GOALS.get(options.provider, {})
+    for name, collective in COLLECTIVES.items():
+        if options.only not in name:
+            continue
+        for size in (size for size in SIZES if size <= options.largest):
+            step = 2 * dist.get_world_size()
+            check(name, collective, min(size, 1 << 24) // 4 // step * step, devices[0])
+            figure = {"collective": name, "bytes": size, "goal": goals.get(size)}
+            figure |= compare(collective, size, devices, options.rounds)
+            figures.append(figure)
+            if dist.get_rank() == 0:
+                print(LINE.format(**figure), flush=True)
+    return figures
+
+
+def write(options: argparse.Namespace, figures: list[dict[str, Any]]) -> None:
+    date = datetime.now(timezone.utc).strftime("%Y-%m-%d")
+    name = Path(options.provider).stem
+    facts = {
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "provider": name,
+        "ranks": dist.get_world_size(),
+        "date": date,
+        "rounds": options.rounds,
+        "figures": figures,
+    }
+    path = options.json / f"collectives-{name}-{dist.get_world_size()}-ranks-{date}.json"
+    path.write_text(json.dumps(facts, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,221 @@
+"""All that needs several GPUs, in one go: collectives, training, averages, copies, a killed rank.
+
+    python benchmarks/multi_gpu.py --json benchmarks/results          # on a machine of two or more GPUs
+
+Each part runs under torchrun with one process a GPU, the cuda provider as `maca` and NCCL beneath. A part
+that fails is recorded with the end of what it printed, and the others run all the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+TRAIN = ROOT / "examples" / "train_lm.py"
+SIZES = "--steps 30 --batch 32 --dim 512 --layers 8 --heads 8 --context 256"
+MODEL = [*SIZES.split(), "--sample", "0", "--eval-every", "1000"]
+PATIENCE = 20.0
+"""Seconds of a collective's time-out where a rank is killed."""
+
+
+def environment(provider: str) -> dict[str, str]:
+    chosen = {"TEFL_PROVIDER": provider, "TEFL_DEVICE_NAME": "maca", "PYTHONPATH": str(ROOT)}
+    return {**os.environ, **chosen, "OMP_NUM_THREADS": "1"}
+
+
+def torchrun(ranks: int, *command: str | Path, provider: str) -> subprocess.CompletedProcess[str]:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+    arguments = [*launcher, *map(str, command)]
+    return subprocess.run(arguments, env=environment(provider), capture_output=True, text=True, timeout=900)
+
+
+def succeed(done: subprocess.CompletedProcess[str]) -> str:
+    if done.returncode:
+        raise RuntimeError((done.stdout + done.stderr)[-3000:])
+    return done.stdout
+
+
+# -------------------------------------------------------------------------------------------- the parts --
+
+
+def collectives(options: argparse.Namespace) -> Any:
+    """Every collective, values and times beside the plain process group."""
+    with tempfile.TemporaryDirectory() as folder:
+        script = HERE / "bench_collectives.py"
+        more = ["--provider", options.provider, "--largest", options.largest, "--json", folder]
+        succeed(torchrun(options.ranks, script, *more, provider=options.provider))
+        (file,) = Path(folder).glob("*.json")
+        return json.loads(file.read_text())["figures"]
+
+
+def train(options: argparse.Namespace, device: str, *more: str, ranks: int = 0) -> dict[str, Any]:
+    """One training run: its losses, and the seconds a step took."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "losses.json"
+        command = [TRAIN, "--device", device, "--losses", report, "--out", folder, *MODEL, *more]
+        if ranks:
+            succeed(torchrun(ranks, *command, provider=options.provider))
+        else:
+            arguments = [sys.executable, *map(str, command)]
+            succeed(
+                subprocess.run(arguments, env=environment(options.provider), capture_output=True, text=True)
+            )
+        return json.loads(report.read_text())
+
+
+def training(options: argparse.Namespace) -> Any:
+    """Losses of several ranks beside one process's, step times beside the plain device's."""
+    single = train(options, "maca")["train"]
+    results = {}
+    for how in ("--ddp", "--fsdp"):
+        for more in ([], ["--sum-gradients"]):
+            ours = train(options, "maca", how, *more, ranks=options.ranks)
+            plain = train(options, options.plain, how, *more, ranks=options.ranks)
+            worst = max(abs(a - b) / b for a, b in zip(ours["train"], single, strict=True))
+            results[" ".join([how, *more])] = {
+                "largest_relative_difference_of_losses": worst,
+                "losses_agree": worst < 1e-4,
+                "step_seconds": statistics.median(ours["seconds"]),
+                "step_time_beside_plain": statistics.median(ours["seconds"])
+                / statistics.median(plain["seconds"]),
+            }
+    return results
+
+
+def copies(options: argparse.Namespace) -> Any:
+    """Copies on side streams, values and order, in one process with two devices."""
+    done = subprocess.run(
+        [sys.executable, __file__, "--part", "copies", "--plain", options.plain],
+        env=environment(options.provider), capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    return json.loads(succeed(done).splitlines()[-1])
+
+
+def killed(options: argparse.Namespace) -> Any:
+    """One rank is killed: how long the others take to end, and what they say."""
+    start = time.monotonic()
+    done = torchrun(options.ranks, __file__, "--part", "killed", provider=options.provider)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("ended:")]
+    return {"seconds": time.monotonic() - start, "says": lines or done.stderr[-2000:], "within": PATIENCE}
+
+
+# --------------------------------------------------------------- what runs in the processes started --
+
+
+def copy_in_process(options: argparse.Namespace) -> None:
+    """Print a JSON object: pair of devices -> whether values and order were right."""
+    count, outcome = 1 << 24, {}
+    pairs = [("maca:0", "maca:1"), ("maca:1", "maca:0")]
+    if options.plain == "cuda":
+        pairs += [("maca:0", "cuda:1"), ("cuda:1", "maca:0"), ("maca:0", "cpu"), ("cpu", "maca:1")]
+    for source_name, target_name in pairs:
+        right = True
+        for step in range(20):
+            streams = [torch.Stream(device=f"maca:{index}") for index in range(2)]
+            with streams[0], streams[1]:
+                source = torch.full((count,), 0.0).to(source_name)
+                for _ in range(50):
+                    source.add_(1)  # work that is still under way when the copy is called
+                target = source.to(target_name, non_blocking=target_name != "cpu")
+                source.fill_(step)  # a copy that came too late would see this
+                right &= bool(target.eq(50).all().item())
+        outcome[f"{source_name} to {target_name}"] = right
+    print(json.dumps(outcome))
+
+
+def die_in_process() -> None:
+    """Run in each rank: the last is killed after a first collective, the others say how they end."""
+    local = int(os.environ["LOCAL_RANK"])
+    torch.get_device_module("maca").set_device(local % torch.get_device_module("maca").device_count())
+    dist.init_process_group(timeout=timedelta(seconds=PATIENCE))
+    tensor = torch.ones(1 << 20, device="maca")
+    dist.all_reduce(tensor)
+    tensor.cpu()
+    if dist.get_rank() == dist.get_world_size() - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    start = time.monotonic()
+    try:
+        for _ in range(3):
+            dist.all_reduce(tensor)
+            tensor.cpu()
+    except RuntimeError as error:
+        taken = time.monotonic() - start
+        print(
+            f"ended: rank {dist.get_rank()} after {taken:.1f} s: {type(error).__name__}: {error}", flush=True
+        )
+    os._exit(1)
+
+
+PARTS: dict[str, Callable[[argparse.Namespace], Any]] = {
+    "collectives": collectives,
+    "training": training,
+    "copies": copies,
+    "killed": killed,
+}
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--provider", default="cuda", help="cuda; or sim, to try the script itself (cuda)")
+    parser.add_argument("--plain", default="cuda", help="the device to compare with (cuda)")
+    parser.add_argument("--ranks", type=int, default=0, help="processes (one for each GPU)")
+    parser.add_argument("--largest", default="1G", help="bytes of the largest collective (1G)")
+    parser.add_argument("--only", nargs="*", default=list(PARTS), choices=list(PARTS), help="parts to run")
+    parser.add_argument("--part", choices=("copies", "killed"), help=argparse.SUPPRESS)
+    parser.add_argument("--json", type=Path, metavar="FOLDER", help="write the results there")
+    options = parser.parse_args()
+    options.ranks = options.ranks or max(2, torch.cuda.device_count())
+    return options
+
+
+def main() -> int:
+    options = parse_options()
+    if options.part == "copies":
+        copy_in_process(options)
+        return 0
+    if options.part == "killed":
+        die_in_process()
+    facts: dict[str, Any] = {
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        "nccl": ".".join(map(str, torch.cuda.nccl.version())) if torch.cuda.is_available() else None,
+        "provider": options.provider,
+        "ranks": options.ranks,
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+    }
+    failed = 0
+    for name in options.only:  # what has been measured is kept, whatever becomes of the parts to come
+        try:
+            facts[name] = PARTS[name](options)
+        except (RuntimeError, subprocess.TimeoutExpired) as error:
+            facts[name] = {"failed": str(error)}
+            failed = 1
+        print(f"{name}: {json.dumps(facts[name])[:2000]}", flush=True)
+        if options.json:
+            file = f"multi-gpu-{options.provider}-{options.ranks}-ranks-{facts['date']}.json"
+            (options.json / file).write_text(json.dumps(facts, indent=1) + "\n")
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

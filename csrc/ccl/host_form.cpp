@@ -1,0 +1,70 @@
+#include "ccl/host_form.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/cat.h>
+
+#include <algorithm>
+
+namespace tefl::ccl {
+namespace {
+
+bool gloo_knows(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat:
+    case at::kDouble:
+    case at::kHalf:
+    case at::kBFloat16:
+    case at::kChar:
+    case at::kByte:
+    case at::kBool:
+    case at::kInt:
+    case at::kLong:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+Tensors as_movable(Tensors tensors) {
+  for (auto& tensor : tensors) {
+    if (gloo_knows(tensor.scalar_type()) || !tensor.is_contiguous() || tensor.numel() == 0) continue;
+    const int64_t rows = tensor.dim() == 0 ? 1 : tensor.size(0);
+    tensor = tensor.view({rows, -1}).view(at::kByte);
+  }
+  return tensors;
+}
+
+Lists as_movable(Lists lists) {
+  for (auto& list : lists) list = as_movable(std::move(list));
+  return lists;
+}
+
+Tensors without_shape(Tensors tensors) {
+  for (auto& tensor : tensors) tensor = tensor.is_contiguous() ? tensor.view({-1}) : tensor;
+  return tensors;
+}
+
+std::vector<int64_t> counts_of(const Tensors& tensors) {
+  std::vector<int64_t> counts;
+  for (const auto& tensor : tensors) counts.push_back(tensor.numel());
+  return counts;
+}
+
+at::Tensor joined_elements(const Tensors& tensors) {
+  Tensors flat;
+  for (const auto& tensor : tensors) flat.push_back(tensor.reshape({-1}));
+  return at::cat(flat);
+}
+
+void spread_elements(const at::Tensor& all, Tensors& tensors) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  int64_t begin = 0;
+  for (auto& tensor : tensors) {
+    tensor.copy_(all.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
+    begin += tensor.numel();
+  }
+}
+
+}  // namespace tefl::ccl

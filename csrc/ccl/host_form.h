@@ -1,0 +1,22 @@
+// Tensors in the forms that gloo takes, over the same memory.
+#pragma once
+
+#include "ccl/tensors.h"
+
+namespace tefl::ccl {
+
+/// For what only moves elements: types that gloo does not know become bytes. Contiguous tensors only, others
+/// stay. The first dimension keeps its meaning where there is one.
+Tensors as_movable(Tensors tensors);
+Lists as_movable(Lists lists);
+
+/// Without shape, which gloo would compare: elements one after another.
+Tensors without_shape(Tensors tensors);
+
+/// Elements of each, and all of them in one new tensor on the host.
+std::vector<int64_t> counts_of(const Tensors& tensors);
+at::Tensor joined_elements(const Tensors& tensors);
+/// The other way: `all`'s elements to `tensors`, one after another.
+void spread_elements(const at::Tensor& all, Tensors& tensors);
+
+}  // namespace tefl::ccl

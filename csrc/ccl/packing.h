@@ -1,0 +1,28 @@
+// Lists of tensors as one piece of memory and back, and how large the parts of a piece are.
+#pragma once
+
+#include "ccl/tensors.h"
+
+namespace tefl::ccl {
+
+uint64_t bytes_of(const at::Tensor& tensor);
+std::vector<uint64_t> bytes_of_each(const Tensors& tensors);
+
+/// The bytes of each rank's part of `tensor`, split by rows: evenly, or as `splits` says. A ValueError where
+/// that does not come out even, or does not add up.
+std::vector<uint64_t> split_bytes(const Call& call, const at::Tensor& tensor,
+                                  const std::vector<int64_t>& splits);
+
+/// New memory for the elements of all parts, made in the current stream.
+at::Tensor room_for(const Tensors& parts);
+/// The parts, one after another, in new memory.
+at::Tensor packed(const Tensors& parts);
+/// The other way.
+void unpack(const at::Tensor& all, const Tensors& parts);
+
+/// ValueErrors that say what came and what is wanted.
+void require_parts(const Call& call, const Tensors& parts, const at::Tensor& whole, const char* what);
+void require_multiple(const Call& call, const at::Tensor& large, const at::Tensor& small);
+void require_one(const Call& call, size_t count);
+
+}  // namespace tefl::ccl

@@ -1,0 +1,34 @@
+// Reductions that a library has not: an average, or a sum of multiples, is a sum whose result is scaled.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+#include <vector>
+
+namespace tefl::ccl {
+
+/// The reduction to ask a library for, and what to do with its result afterwards.
+class Reduction {
+ public:
+  /// `native`: the library does all of them itself.
+  Reduction(const c10d::ReduceOp& wanted, int size, bool native);
+
+  const c10d::ReduceOp& inner() const { return inner_; }
+  bool scales() const { return divisor_ != 1 || factor_ != 1.0; }
+
+  /// Divides or multiplies the results, tensors on any device, in their own dtype. Integers are divided
+  /// towards zero.
+  void scale(std::vector<at::Tensor>& results) const;
+
+ private:
+  c10d::ReduceOp inner_;
+  int64_t divisor_ = 1;
+  double factor_ = 1.0;
+};
+
+/// "SUM", "AVG", ...
+std::string name_of(const c10d::ReduceOp& op);
+
+}  // namespace tefl::ccl

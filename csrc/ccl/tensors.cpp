@@ -1,0 +1,56 @@
+#include "ccl/tensors.h"
+
+#include <c10/util/Exception.h>
+
+#include "device/alias_storage.h"
+#include "device/alias_target.h"
+#include "device/current_device.h"
+#include "device/provider.h"
+
+namespace tefl::ccl {
+
+c10::Device device_of(const Call& call, const Tensors& tensors) {
+  for (const auto& tensor : tensors) {
+    TORCH_CHECK_VALUE(tensor.device().type() == device::kType, call.name, ": got a tensor on ",
+                      tensor.device(), ", this process group is for tensors on ", device::device_name(),
+                      "; init_process_group(\"cpu:gloo,", device::device_name(),
+                      ":tefl\") makes one for both");
+    TORCH_CHECK_VALUE(tensor.has_storage(), call.name, ": got a tensor of layout ", tensor.layout(),
+                      "; only strided ones are supported");
+    TORCH_CHECK_VALUE(tensor.device() == tensors.front().device(), call.name, ": got tensors on ",
+                      tensors.front().device(), " and on ", tensor.device(), "; all must be on one device");
+    TORCH_CHECK_VALUE(tensor.is_non_overlapping_and_dense(), call.name, ": got a tensor of sizes ",
+                      tensor.sizes(), " and strides ", tensor.strides(),
+                      ", which has gaps or overlaps; pass .contiguous()");
+  }
+  return tensors.empty() ? device::device_at(device::current_device()) : tensors.front().device();
+}
+
+Tensors twins_of(const Tensors& tensors) {
+  Tensors twins;
+  for (const auto& tensor : tensors) {
+    const auto device = device::alias_target().device(tensor.device().index());
+    twins.push_back(device::tensor_over(device::alias_storage(tensor.storage(), device), tensor,
+                                        device::alias_target().key));
+  }
+  return twins;
+}
+
+Lists twins_of(const Lists& lists) {
+  Lists twins;
+  for (const auto& list : lists) twins.push_back(twins_of(list));
+  return twins;
+}
+
+Tensors flat(const Lists& lists) {
+  Tensors all;
+  for (const auto& list : lists) all.insert(all.end(), list.begin(), list.end());
+  return all;
+}
+
+Tensors joined(Tensors tensors, const Tensors& more) {
+  tensors.insert(tensors.end(), more.begin(), more.end());
+  return tensors;
+}
+
+}  // namespace tefl::ccl

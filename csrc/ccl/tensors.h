@@ -1,0 +1,26 @@
+// Tensors as a process group gets them: checked, and seen as the alias device's.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "ccl/call.h"
+
+namespace tefl::ccl {
+
+using Tensors = std::vector<at::Tensor>;
+using Lists = std::vector<Tensors>;
+
+/// The device that all of `tensors` are on, which must be one of ours and strided; a ValueError names what is
+/// not. None at all: the current one.
+c10::Device device_of(const Call& call, const Tensors& tensors);
+
+/// Zero-copy twins on the alias device. Waits for no stream.
+Tensors twins_of(const Tensors& tensors);
+Lists twins_of(const Lists& lists);
+
+Tensors flat(const Lists& lists);
+Tensors joined(Tensors tensors, const Tensors& more);
+
+}  // namespace tefl::ccl

@@ -1,0 +1,226 @@
+#include "ccl/work.h"
+
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/StreamGuard.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "ccl/let_go.h"
+#include "device/streams.h"
+
+namespace tefl::ccl {
+namespace {
+
+// Completes `future` now, with values that are in memory: its mark goes into streams that nothing is in.
+void complete_now(c10::ivalue::Future& future, c10::IValue value) {
+  std::vector<c10::Stream> idle;
+  for (const auto& device : future.devices()) idle.push_back(device::new_stream(device.index(), 0));
+  const c10::MultiStreamGuard streams(idle);
+  future.markCompleted(std::move(value));
+}
+
+std::string no_longer_than(std::chrono::milliseconds timeout) {
+  return "not done after the " + std::to_string(timeout.count()) + " ms that wait() was given";
+}
+
+}  // namespace
+
+// ------------------------------------------------------------------------------------------- what is shared
+// --
+
+DeviceWork::DeviceWork(Call call, std::vector<at::Tensor> outputs)
+    : c10d::Work(call.rank, call.type), call_(std::move(call)), outputs_(std::move(outputs)) {}
+
+std::vector<c10::Device> DeviceWork::devices() const {
+  std::vector<c10::Device> found;
+  for (const auto& tensor : outputs_) {
+    if (std::find(found.begin(), found.end(), tensor.device()) == found.end())
+      found.push_back(tensor.device());
+  }
+  return found;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> DeviceWork::getFuture() {
+  const std::lock_guard<std::mutex> lock(future_mutex_);
+  if (!future_) {
+    future_ =
+        c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()), devices());
+    promise(future_);
+  }
+  return future_;
+}
+
+// ------------------------------------------------------------------------------------- ended by complete()
+// --
+
+bool HostWork::wait(std::chrono::milliseconds timeout) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto done = [&] { return completed_; };
+  if (timeout == kNoTimeout) {
+    cv_.wait(lock, done);
+  } else if (!cv_.wait_for(lock, timeout, done)) {
+    fail(call_, no_longer_than(timeout));
+  }
+  if (exception_) std::rethrow_exception(exception_);
+  return true;
+}
+
+void HostWork::complete(std::exception_ptr error) {
+  finish(std::move(error));
+  std::vector<Future> waiting;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    waiting.swap(promised_);
+  }
+  for (const auto& future : waiting) settle(future);
+}
+
+void HostWork::promise(const Future& future) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!completed_) {
+      promised_.push_back(future);
+      return;
+    }
+  }
+  settle(future);
+}
+
+void HostWork::settle(const Future& future) {
+  if (exception_) {  // written before completed_ was, never again
+    future->setError(exception_);
+  } else {
+    complete_now(*future, value());
+  }
+}
+
+// ---------------------------------------------------------------------------------------- ended by waiting
+// --
+
+void WaitedWork::begun(c10::intrusive_ptr<c10d::Work> inner, std::exception_ptr error) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    inner_ = std::move(inner);
+    begun_ = true;
+  }
+  if (error) {
+    finish(std::move(error));
+  } else {
+    cv_.notify_all();
+  }
+}
+
+bool WaitedWork::wait(std::chrono::milliseconds timeout) {
+  const std::lock_guard<std::mutex> one_waiter(wait_mutex_);
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    cv_.wait(lock, [&] { return begun_; });
+    if (completed_) {
+      if (exception_) std::rethrow_exception(exception_);
+      return true;
+    }
+  }
+  try {
+    if (!inner_->wait(timeout)) fail(call_, "aborted");
+    if (after_) after_();
+  } catch (...) {
+    finish(failure_of(call_, std::current_exception()));
+    std::rethrow_exception(exception_);
+  }
+  finish();
+  return true;
+}
+
+int WaitedWork::sourceRank() const { return inner_ ? inner_->sourceRank() : -1; }
+
+// A thread of its own, since nobody else is told when the data is there.
+void WaitedWork::promise(const Future& given) {
+  auto self = c10::intrusive_ptr<WaitedWork>::unsafe_reclaim_from_nonowning(this);
+  auto future = given;
+  std::thread([self, future]() mutable {
+    try {
+      self->wait();
+      complete_now(*future, self->value());
+    } catch (...) {
+      future->setError(std::current_exception());
+    }
+    let_go(self);
+    let_go(future);
+  }).detach();
+}
+
+// ------------------------------------------------------------------------------------- ordered by streams --
+
+bool SharedWork::wait(std::chrono::milliseconds timeout) {
+  try {
+    return inner_->wait(timeout);
+  } catch (...) {
+    std::rethrow_exception(failure_of(call_, std::current_exception()));
+  }
+}
+
+// The inner future's callback runs in streams that are behind the inner work; both names share them.
+void SharedWork::promise(const Future& future) {
+  auto self = c10::intrusive_ptr<SharedWork>::unsafe_reclaim_from_nonowning(this);
+  inner_->getFuture()->addCallback([self, future](c10::ivalue::Future& inner) {
+    if (inner.hasError()) {
+      future->setError(failure_of(self->call_, inner.exception_ptr()));
+    } else {
+      future->markCompleted(self->value());
+    }
+  });
+}
+
+// ------------------------------------------------------------------------------------------------ together
+// --
+
+namespace {
+
+std::vector<at::Tensor> results_of(const std::vector<c10::intrusive_ptr<c10d::Work>>& works) {
+  std::vector<at::Tensor> all;
+  for (const auto& work : works) {
+    const auto some = work->result();
+    all.insert(all.end(), some.begin(), some.end());
+  }
+  return all;
+}
+
+}  // namespace
+
+WorkGroup::WorkGroup(Call call, std::vector<c10::intrusive_ptr<c10d::Work>> works)
+    : DeviceWork(std::move(call), results_of(works)), works_(std::move(works)) {}
+
+bool WorkGroup::isCompleted() {
+  return std::all_of(works_.begin(), works_.end(), [](const auto& work) { return work->isCompleted(); });
+}
+
+bool WorkGroup::isSuccess() const {
+  return std::all_of(works_.begin(), works_.end(), [](const auto& work) { return work->isSuccess(); });
+}
+
+bool WorkGroup::wait(std::chrono::milliseconds timeout) {
+  for (const auto& work : works_) work->wait(timeout);
+  return true;
+}
+
+void WorkGroup::synchronize() {
+  for (const auto& work : works_) work->synchronize();
+}
+
+void WorkGroup::promise(const Future& future) {
+  auto left = std::make_shared<std::atomic<size_t>>(works_.size());
+  auto self = c10::intrusive_ptr<WorkGroup>::unsafe_reclaim_from_nonowning(this);
+  if (works_.empty()) return complete_now(*future, value());
+  for (const auto& work : works_) {
+    work->getFuture()->addCallback([self, left, future](c10::ivalue::Future& part) {
+      if (part.hasError()) {
+        future->setErrorIfNeeded(part.exception_ptr());
+      } else if (--*left == 0) {
+        future->markCompleted(self->value());
+      }
+    });
+  }
+}
+
+}  // namespace tefl::ccl

@@ -1,0 +1,126 @@
+// What a collective returns: PyTorch's Work for tensors of our device.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include <functional>
+#include <memory>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <vector>
+
+#include "ccl/call.h"
+
+namespace tefl::ccl {
+
+/// The part that all kinds of work share: the call, its results, and a future of them.
+class DeviceWork : public c10d::Work {
+ public:
+  DeviceWork(Call call, std::vector<at::Tensor> outputs);
+
+  std::vector<at::Tensor> result() override { return outputs_; }
+  uint64_t getSequencenumber() const override { return call_.number; }
+  /// Completes with the list of results, in stream order; made on first demand.
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+
+  const Call& call() const { return call_; }
+
+ protected:
+  using Future = c10::intrusive_ptr<c10::ivalue::Future>;
+  /// Called once, for a future that nobody has yet: sees to its completion.
+  virtual void promise(const Future& future) = 0;
+  /// The results as what a future holds.
+  c10::IValue value() const { return outputs_; }
+  std::vector<c10::Device> devices() const;
+
+  const Call call_;
+  std::vector<at::Tensor> outputs_;
+
+ private:
+  std::mutex future_mutex_;
+  Future future_;
+};
+
+/// Work whose end the host learns of, by complete(): where the alias device is the host.
+class HostWork final : public DeviceWork {
+ public:
+  using DeviceWork::DeviceWork;
+
+  /// Blocks the caller until the work is done: what is enqueued next is then behind it in any stream.
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  void synchronize() override {}
+
+  /// Ends the work, once, from any thread.
+  void complete(std::exception_ptr error = nullptr);
+
+ protected:
+  void promise(const Future& future) override;
+
+ private:
+  void settle(const Future& future);
+
+  std::vector<Future> promised_;  // guarded by mutex_
+};
+
+/// Work of an inner process group that only a wait for it completes: gloo's messages and reduce-scatters.
+class WaitedWork final : public DeviceWork {
+ public:
+  /// `after`, if any, runs on the results.
+  WaitedWork(Call call, std::vector<at::Tensor> outputs, std::function<void()> after)
+      : DeviceWork(std::move(call), std::move(outputs)), after_(std::move(after)) {}
+
+  /// The inner work has begun, or could not.
+  void begun(c10::intrusive_ptr<c10d::Work> inner, std::exception_ptr error = nullptr);
+
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  int sourceRank() const override;
+  void synchronize() override {}
+
+ protected:
+  void promise(const Future& future) override;
+
+ private:
+  c10::intrusive_ptr<c10d::Work> inner_;  // guarded by mutex_, as `begun_` is
+  bool begun_ = false;
+  std::function<void()> after_;
+  std::mutex wait_mutex_;  // the inner work bears one waiter
+};
+
+/// Work of an inner process group that orders streams itself, on memory that both names share.
+class SharedWork final : public DeviceWork {
+ public:
+  SharedWork(Call call, std::vector<at::Tensor> outputs, c10::intrusive_ptr<c10d::Work> inner)
+      : DeviceWork(std::move(call), std::move(outputs)), inner_(std::move(inner)) {}
+
+  bool isCompleted() override { return inner_->isCompleted(); }
+  bool isSuccess() const override { return inner_->isSuccess(); }
+  std::exception_ptr exception() const override { return inner_->exception(); }
+  int sourceRank() const override { return inner_->sourceRank(); }
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  void synchronize() override { inner_->synchronize(); }
+  void abort() override { inner_->abort(); }
+
+ protected:
+  void promise(const Future& future) override;
+
+ private:
+  c10::intrusive_ptr<c10d::Work> inner_;
+};
+
+/// Several works as one: what endCoalescing() returns.
+class WorkGroup final : public DeviceWork {
+ public:
+  WorkGroup(Call call, std::vector<c10::intrusive_ptr<c10d::Work>> works);
+
+  bool isCompleted() override;
+  bool isSuccess() const override;
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  void synchronize() override;
+
+ protected:
+  void promise(const Future& future) override;
+
+ private:
+  std::vector<c10::intrusive_ptr<c10d::Work>> works_;
+};
+
+}  // namespace tefl::ccl

@@ -1,0 +1,141 @@
+"""Process groups for the device: `torch.distributed`'s backend "tefl", the device's default.
+
+Beneath it work the provider's own collectives where it has a CCL table (`tefl_provider.h`), else the process
+group of the alias device, gloo for the CPU or NCCL for a GPU, on zero-copy aliases of the device's tensors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tefl import _env, _native
+from tefl.privateuse1 import names
+from tefl.privateuse1.workarounds import settle_default_backend
+
+__all__ = ["BACKEND", "check_reductions", "create", "description", "register"]
+
+BACKEND = "tefl"
+
+
+def register(device_name: str, alias: str) -> None:
+    """Make "tefl" a backend of torch.distributed and the default one for the device; starts nothing.
+
+    Without effect where this torch or tefl's compiled part has no torch.distributed. `import torch` has
+    imported `torch.distributed` already, so that this costs no import.
+    """
+    if not torch.distributed.is_available() or not hasattr(_native.load(), "ccl"):
+        return
+
+    def factory(options: Any, backend_options: object = None) -> Any:
+        return create(options, alias)
+
+    torch.distributed.Backend.register_backend(BACKEND, factory, extended_api=True, devices=[device_name])
+
+
+def description(alias: str | None, has_table: bool | None) -> str | None:
+    """Say who does the collectives of a provider with that alias device; None where nothing is known."""
+    if has_table is None:
+        return None
+    if not torch.distributed.is_available():
+        return "none: this PyTorch has no torch.distributed"
+    if has_table:
+        return "the provider's own (its CCL table)"
+    beneath = {"cpu": "gloo, through the host", "cuda": "NCCL"}.get(alias or "", "none")
+    return f"{beneath}: the provider has no CCL table, so its own links are not used"
+
+
+def create(options: Any, alias: str) -> Any:
+    """Make the process group that `options` (torch's `_DistributedBackendOptions`) describe.
+
+    Raises torch.distributed.DistBackendError, which names rank and size, where not all ranks come within the
+    time-out.
+    """
+    backend = _over_table(options) if _native.load().ccl.has_table() else _over_alias(options, alias)
+    settle_default_backend()
+    if _env.get("TEFL_CCL_CHECK"):
+        check_reductions(backend)
+    return backend
+
+
+def _over_table(options: Any) -> Any:
+    rank, size = options.group_rank, options.group_size
+    return _native.load().ccl.table_backend(_store(options), rank, size, options.timeout)
+
+
+def _store(options: Any) -> Any:
+    """Return the store for this attempt: ranks that were started again find the old ones' keys in it."""
+    prefix = f"tefl/attempt {_env.get('TORCHELASTIC_RESTART_COUNT')}"
+    return torch.distributed.distributed_c10d.PrefixStore(prefix, options.store)
+
+
+def _over_alias(options: Any, alias: str) -> Any:
+    rank, size, timeout = options.group_rank, options.group_size, options.timeout
+    try:
+        inner = _gloo(options) if alias == "cpu" else _nccl(options)
+    except RuntimeError as error:
+        raise torch.distributed.DistBackendError(
+            f"rank {rank} of {size} could not form the process group {options.group_id!r}: not every rank "
+            f"joined within {timeout.total_seconds():g} s, or the connection failed ({error})"
+        ) from error
+    return _native.load().ccl.alias_backend(inner, _store(options), timeout)
+
+
+def _gloo(options: Any) -> Any:
+    from torch.distributed.distributed_c10d import PrefixStore, ProcessGroupGloo
+
+    store = PrefixStore("inner", _store(options))
+    inner = ProcessGroupGloo(store, options.group_rank, options.group_size, timeout=options.timeout)
+    _describe(inner.options, options)
+    return inner
+
+
+def _nccl(options: Any) -> Any:
+    from torch.distributed.distributed_c10d import PrefixStore, ProcessGroupNCCL
+
+    settings = ProcessGroupNCCL.Options()
+    settings._timeout = options.timeout
+    _describe(settings, options)
+    store = PrefixStore("inner", _store(options))
+    return ProcessGroupNCCL(store, options.group_rank, options.group_size, settings)
+
+
+def _describe(settings: Any, options: Any) -> None:
+    settings.global_ranks_in_group = options.global_ranks_in_group
+    settings.group_name = options.group_id
+
+
+def check_reductions(backend: Any) -> None:
+    """Reduce numbers whose results are known, on the current device; every rank of the group must call it.
+
+    Raises torch.distributed.DistBackendError that quotes the reduction, what came and what is right.
+    """
+    rank, size = backend.rank(), backend.size()
+    ranks = torch.arange(1, size + 1)
+    for dtype in (torch.float32, torch.int64):
+        for op, right in _known(ranks, dtype).items():
+            given = torch.tensor([rank + 1, -10 * (rank + 1)], dtype=dtype)
+            came = _all_reduced(backend, given, op)
+            if not torch.equal(came, right):
+                raise torch.distributed.DistBackendError(
+                    f"{op} of {dtype} over {size} ranks gave {came.tolist()}, right is {right.tolist()}: the "
+                    f"collectives beneath the device {names.claimed_name()!r} compute wrongly. Report it to "
+                    f"the provider's vendor, or unset TEFL_CCL_CHECK to go on regardless"
+                )
+
+
+def _known(ranks: torch.Tensor, dtype: torch.dtype) -> dict[Any, torch.Tensor]:
+    op = torch.distributed.ReduceOp
+    both = torch.stack([ranks, -10 * ranks])
+    mean = both.double().mean(1) if dtype.is_floating_point else both.double().mean(1).trunc()
+    right = {op.SUM: both.sum(1), op.AVG: mean, op.MIN: both.amin(1), op.MAX: both.amax(1)}
+    return {key: value.to(dtype) for key, value in right.items()}
+
+
+def _all_reduced(backend: Any, given: torch.Tensor, op: Any) -> torch.Tensor:
+    options = torch.distributed.distributed_c10d.AllreduceOptions()
+    options.reduceOp = op
+    tensor = given.to(str(names.claimed_name()))
+    backend.allreduce([tensor], options).wait()
+    return tensor.cpu()

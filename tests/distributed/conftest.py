@@ -1,0 +1,94 @@
+"""What the tests of collectives share: providers to run them on, and worlds of several ranks."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+
+# Helper modules of this folder, for the tests here and for the processes they start.
+sys.path.insert(0, str(HERE))
+
+from ranks import environment  # noqa: E402
+
+World = Callable[..., dict[str, list[str]]]
+
+
+@pytest.fixture(scope="session")
+def maca_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example provider's library, whose collectives are its own; built once a test run."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    library = shared / "libmaca.so"
+    with locked(shared / "libmaca.lock"):
+        if not library.exists():
+            _build(library)
+    return library
+
+
+def _build(library: Path) -> None:
+    source = ROOT / "examples" / "maca_provider" / "src"
+    flags = ["-std=c++17", "-O1", "-shared", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"]
+    files = [str(file) for file in sorted(source.glob("*.cpp"))]
+    unfinished = library.with_suffix(".part")
+    command = [
+        "g++",
+        *flags,
+        f"-I{ROOT / 'csrc' / 'include'}",
+        "-o",
+        str(unfinished),
+        *files,
+        "-lpthread",
+        "-lrt",
+    ]
+    subprocess.run(command, check=True)
+    unfinished.rename(library)
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Let one test worker at a time through."""
+    with open(path, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # released when the file closes
+        yield
+
+
+@pytest.fixture(scope="session")
+def providers(maca_library: Path) -> dict[str, str]:
+    """What is beneath the process group -> the provider to claim."""
+    return {"gloo": "sim", "table": str(maca_library)}
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """Run a module's checks in `size` ranks; return name -> what each rank that failed says."""
+
+    def run(module: str, provider: str, size: int, **variables: str) -> dict[str, list[str]]:
+        out = tmp_path_factory.mktemp(module)
+        arguments = [module, "--size", str(size), "--provider", provider, "--out", str(out)]
+        command = [sys.executable, str(HERE / "world.py"), *arguments]
+        done = subprocess.run(
+            command, env=environment(**variables), capture_output=True, text=True, timeout=300
+        )
+        files = [out / f"{rank}.json" for rank in range(size)]
+        assert all(file.exists() for file in files), done.stdout + done.stderr
+        reports = [json.loads(file.read_text()) for file in files]
+        failures: dict[str, list[str]] = {name: [] for name in reports[0]}
+        for rank, report in enumerate(reports):
+            for name, text in report.items():
+                if text:
+                    failures[name].append(f"rank {rank}: {text}")
+        assert done.returncode == 0, done.stdout + done.stderr
+        return failures
+
+    return run

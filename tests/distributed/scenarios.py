@@ -1,0 +1,215 @@
+"""Things that go wrong between ranks: `python scenarios.py --provider sim --out FILE`.
+
+Each function `scenario_*` runs in three forked ranks of its own. What a rank ends with, an exception or a
+value, is written down with the seconds it took: FILE is name -> list of {"type", "text", "seconds"} by rank;
+a rank that was killed has None.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from world import claim
+
+SIZE = 3
+TIMEOUT = 4.0  # seconds, of a process group: what is wrong must show by then
+PATIENCE = 60.0  # until a rank counts as hanging
+AT_ONCE = 4  # scenarios
+
+Scenario = Callable[[int, Path], object]
+Outcomes = dict[str, list[dict[str, object] | None]]
+
+
+def join(rank: int, folder: Path, *, size: int = SIZE, as_rank: int | None = None) -> None:
+    method = f"file://{folder}/store"
+    number = rank if as_rank is None else as_rank
+    dist.init_process_group(
+        init_method=method, rank=number, world_size=size, timeout=timedelta(seconds=TIMEOUT)
+    )
+
+
+def settle(tensor: torch.Tensor) -> list[float]:
+    """Use a result, which is when an asynchronous error arrives at the latest."""
+    return tensor.cpu().tolist()
+
+
+def scenario_a_rank_is_killed(rank: int, folder: Path) -> object:
+    join(rank, folder)
+    tensor = torch.ones(1000, device="maca")
+    dist.all_reduce(tensor)
+    settle(tensor)
+    if rank == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    for _ in range(3):
+        dist.all_reduce(tensor)
+        settle(tensor)
+    return "went on"
+
+
+def scenario_a_rank_is_killed_and_the_next_call_comes_later(rank: int, folder: Path) -> object:
+    join(rank, folder)
+    tensor = torch.ones(1000, device="maca")
+    dist.all_reduce(tensor)
+    settle(tensor)
+    if rank == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        dist.all_reduce(tensor)
+        settle(tensor)
+    except RuntimeError:
+        dist.broadcast(tensor, src=0)
+        return settle(tensor)
+    return "went on"
+
+
+def scenario_a_rank_never_starts(rank: int, folder: Path) -> object:
+    if rank == 2:
+        return "not started"
+    join(rank, folder)
+    dist.barrier()
+    return "went on"
+
+
+def scenario_a_rank_calls_too_late(rank: int, folder: Path) -> object:
+    join(rank, folder)
+    dist.barrier()
+    if rank == 1:
+        time.sleep(2 * TIMEOUT)
+    tensor = torch.ones(7, device="maca")
+    dist.all_reduce(tensor)
+    return settle(tensor)
+
+
+def scenario_shapes_differ(rank: int, folder: Path) -> object:
+    join(rank, folder)
+    tensor = torch.ones(8 if rank == 1 else 6, device="maca")
+    dist.all_reduce(tensor)
+    return settle(tensor)
+
+
+def scenario_dtypes_differ(rank: int, folder: Path) -> object:
+    join(rank, folder)
+    tensor = torch.ones(6, device="maca", dtype=torch.int32 if rank == 1 else torch.float32)
+    dist.all_reduce(tensor)
+    return settle(tensor)
+
+
+def scenario_collectives_differ(rank: int, folder: Path) -> object:
+    join(rank, folder)
+    tensor = torch.ones(6, device="maca")
+    if rank == 1:
+        dist.broadcast(tensor, src=0)
+    else:
+        dist.all_reduce(tensor)
+    return settle(tensor)
+
+
+def scenario_devices_differ(rank: int, folder: Path) -> object:
+    join(rank, folder)
+    tensor = torch.ones(6, device="cpu" if rank == 1 else "maca")
+    dist.all_reduce(tensor)
+    return settle(tensor)
+
+
+def scenario_each_rank_has_its_own_device_index(rank: int, folder: Path) -> object:
+    join(rank, folder)
+    tensor = torch.ones(2, device=f"maca:{rank % 2}")
+    dist.all_reduce(tensor)
+    return settle(tensor)
+
+
+def scenario_a_process_group_is_made_twice(rank: int, folder: Path) -> object:
+    join(rank, folder)
+    dist.barrier()
+    join(rank, folder)
+    return "went on"
+
+
+def scenario_the_check_at_start_up(rank: int, folder: Path) -> object:
+    os.environ["TEFL_CCL_CHECK"] = "1"
+    join(rank, folder)
+    return "sound"
+
+
+def scenario_a_user_aborts(rank: int, folder: Path) -> object:
+    join(rank, folder)
+    tensor = torch.ones(7, device="maca")
+    dist.all_reduce(tensor)
+    settle(tensor)
+    if rank == 1:
+        dist.distributed_c10d._abort_process_group()
+        return "aborted"
+    dist.all_reduce(tensor)
+    return settle(tensor)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--provider", required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--only", default="")
+    options = parser.parse_args()
+    claim(options.provider)
+    torch.set_num_threads(1)
+    chosen = [f for name, f in globals().items() if name.startswith("scenario_") and options.only in name]
+    outcomes: Outcomes = {}
+    for start in range(0, len(chosen), AT_ONCE):
+        outcomes |= run(chosen[start : start + AT_ONCE])
+    options.out.write_text(json.dumps(outcomes, indent=1))
+    return 0
+
+
+def run(scenarios: list[Scenario]) -> Outcomes:
+    """Run some at once: they mostly wait."""
+    with tempfile.TemporaryDirectory() as name:
+        folders = {scenario.__name__: Path(name) / scenario.__name__ for scenario in scenarios}
+        for folder in folders.values():
+            folder.mkdir()
+        wait([fork(s, rank, folders[s.__name__]) for s in scenarios for rank in range(SIZE)])
+        files = {name: [folder / f"{rank}.json" for rank in range(SIZE)] for name, folder in folders.items()}
+        return {
+            name: [json.loads(file.read_text()) if file.exists() else None for file in ranks]
+            for name, ranks in files.items()
+        }
+
+
+def fork(scenario: Scenario, rank: int, folder: Path) -> int:
+    child = os.fork()
+    if child:
+        return child
+    start = time.monotonic()
+    try:
+        outcome = {"type": "", "text": str(scenario(rank, folder))}
+    except Exception as error:  # noqa: BLE001  it is the outcome
+        outcome = {"type": type(error).__name__, "text": str(error)}
+    outcome["seconds"] = time.monotonic() - start
+    unfinished = folder / f"{rank}.part"
+    unfinished.write_text(json.dumps(outcome))
+    unfinished.rename(folder / f"{rank}.json")
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def wait(ranks: list[int]) -> None:
+    deadline, left = time.monotonic() + PATIENCE, set(ranks)
+    while left and time.monotonic() < deadline:
+        left -= {rank for rank in left if os.waitpid(rank, os.WNOHANG)[0]}
+        time.sleep(0.01)
+    for rank in left:
+        os.kill(rank, signal.SIGKILL)
+        os.waitpid(rank, 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,25 @@
+"""Every collective gives, on the device, what PyTorch computes on the CPU: over gloo and over a CCL table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from ranks import HERE
+
+CHECKS = re.findall(r"^def (check_\w+)", (HERE / "checks_collectives.py").read_text(), re.M)
+
+Failures = dict[str, list[str]]
+
+
+@pytest.fixture(scope="module", params=["gloo", "table"])
+def failures(
+    request: pytest.FixtureRequest, world: Callable[..., Failures], providers: dict[str, str]
+) -> Failures:
+    return world("checks_collectives", providers[request.param], size=4)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_in_four_ranks(failures: Failures, check: str) -> None:
+    assert "\n".join(failures[check]) == ""

@@ -1,0 +1,166 @@
+"""What goes wrong between ranks ends in a clear error, within the time-out, on every rank that is left."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ranks import HERE, ROOT, environment
+from scenarios import SIZE, TIMEOUT
+
+Outcomes = dict[str, list[dict[str, Any] | None]]
+
+ERRORS = ("DistBackendError", "AcceleratorError")
+"""What a rank sees that did nothing wrong: at the call, or when it uses the result of work that failed."""
+
+
+def run(provider: str, out: Path, *arguments: str) -> Outcomes:
+    command = [
+        sys.executable,
+        str(HERE / "scenarios.py"),
+        "--provider",
+        provider,
+        "--out",
+        str(out),
+        *arguments,
+    ]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(out.read_text())
+
+
+@pytest.fixture(scope="module", params=["gloo", "table"])
+def outcomes(
+    request: pytest.FixtureRequest, providers: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Outcomes:
+    return run(providers[request.param], tmp_path_factory.mktemp("scenarios") / "outcomes.json")
+
+
+def ranks_of(outcomes: Outcomes, name: str) -> list[dict[str, Any]]:
+    """Return the outcomes of a scenario of all ranks that ended by themselves."""
+    ranks = [rank for rank in outcomes[f"scenario_{name}"] if rank is not None]
+    assert all(rank["seconds"] < 4 * TIMEOUT + 10 for rank in ranks), ranks
+    return ranks
+
+
+@pytest.mark.parametrize("name", ["a_rank_is_killed", "a_rank_is_killed_and_the_next_call_comes_later"])
+def test_when_a_rank_is_killed_the_others_end_with_an_error_that_names_the_call(
+    outcomes: Outcomes, name: str
+) -> None:
+    ranks = ranks_of(outcomes, name)
+    assert len(ranks) == SIZE - 1  # the third was killed
+    for rank in ranks:
+        assert rank["type"] in ERRORS, rank
+        assert "all_reduce" in rank["text"] or "broadcast" in rank["text"], rank
+        assert f"of {SIZE}" in rank["text"], rank
+
+
+def test_a_rank_that_never_starts_is_missed(outcomes: Outcomes) -> None:
+    first, second, absent = ranks_of(outcomes, "a_rank_never_starts")
+    assert absent["text"] == "not started"
+    for number, rank in enumerate((first, second)):
+        assert rank["type"] == "DistBackendError", rank
+        assert f"rank {number} of {SIZE}" in rank["text"], rank
+        assert "join" in rank["text"], rank
+
+
+def test_a_call_that_a_rank_makes_too_late_runs_into_the_time_out(outcomes: Outcomes) -> None:
+    ranks = ranks_of(outcomes, "a_rank_calls_too_late")
+    for rank in (ranks[0], ranks[2]):
+        assert rank["type"] in ERRORS, rank
+        assert "all_reduce" in rank["text"], rank
+
+
+@pytest.mark.parametrize(
+    ("name", "theirs", "ours"),
+    [
+        ("shapes_differ", "all_reduce of 6 x Float, SUM", "all_reduce of 8 x Float, SUM"),
+        ("dtypes_differ", "all_reduce of 6 x Float, SUM", "all_reduce of 6 x Int, SUM"),
+        ("collectives_differ", "all_reduce of 6 x Float, SUM", "broadcast of 6 x Float, root 0"),
+    ],
+)
+def test_ranks_that_call_different_things_are_told_what(
+    outcomes: Outcomes, name: str, theirs: str, ours: str
+) -> None:
+    ranks = ranks_of(outcomes, name)
+    assert ranks[1]["type"] == "DistBackendError", ranks[1]
+    assert theirs in ranks[1]["text"], ranks[1]
+    assert ours in ranks[1]["text"], ranks[1]
+    for rank in (ranks[0], ranks[2]):
+        assert rank["type"] in ERRORS, rank
+
+
+def test_a_tensor_of_another_kind_of_device_is_refused_and_nobody_hangs(outcomes: Outcomes) -> None:
+    ranks = ranks_of(outcomes, "devices_differ")
+    assert ranks[1]["type"] == "RuntimeError", ranks[1]
+    assert "cpu" in ranks[1]["text"], ranks[1]
+    for rank in (ranks[0], ranks[2]):
+        assert rank["type"] in ERRORS, rank
+
+
+def test_each_rank_may_have_a_device_of_its_own(outcomes: Outcomes) -> None:
+    for rank in ranks_of(outcomes, "each_rank_has_its_own_device_index"):
+        assert rank["text"] == "[3.0, 3.0]", rank
+
+
+def test_a_second_process_group_is_refused(outcomes: Outcomes) -> None:
+    for rank in ranks_of(outcomes, "a_process_group_is_made_twice"):
+        assert rank["type"] == "ValueError", rank
+        assert "twice" in rank["text"], rank
+
+
+def test_reductions_that_are_right_pass_the_check_at_start_up(outcomes: Outcomes) -> None:
+    for rank in ranks_of(outcomes, "the_check_at_start_up"):
+        assert rank["text"] == "sound", rank
+
+
+def test_an_abort_of_one_rank_is_an_error_of_the_others(outcomes: Outcomes) -> None:
+    ranks = ranks_of(outcomes, "a_user_aborts")
+    assert ranks[1]["text"] == "aborted", ranks[1]
+    for rank in (ranks[0], ranks[2]):
+        assert rank["type"] in ERRORS, rank
+
+
+WRONG_AVERAGE = """
+    #include <dlfcn.h>
+    #include "tefl_provider.h"
+    static tefl_provider provider;
+    static tefl_ccl ccl;
+    static tefl_status (*all_reduce)(tefl_comm, const void*, void*, uint64_t, tefl_dtype, tefl_reduction,
+                                     tefl_stream);
+    static tefl_status sum_for_average(tefl_comm comm, const void* input, void* output, uint64_t count,
+                                       tefl_dtype dtype, tefl_reduction reduction, tefl_stream stream) {
+      if (reduction == TEFL_AVG) reduction = TEFL_SUM;
+      return all_reduce(comm, input, output, count, dtype, reduction, stream);
+    }
+    const tefl_provider* tefl_provider_get(void) {
+      if (provider.size == 0) {
+        void* library = dlopen(LIBRARY, RTLD_NOW);
+        tefl_provider_get_fn get = (tefl_provider_get_fn)dlsym(library, "tefl_provider_get");
+        ccl = *get()->ccl;
+        all_reduce = ccl.all_reduce;
+        ccl.all_reduce = sum_for_average;
+        provider = *get();
+        provider.ccl = &ccl;
+      }
+      return &provider;
+    }
+"""
+
+
+def test_a_provider_whose_average_is_a_sum_fails_the_check_at_start_up(
+    maca_library: Path, tmp_path: Path
+) -> None:
+    source, library = tmp_path / "wrong.c", tmp_path / "libwrong.so"
+    source.write_text(f"#define LIBRARY {json.dumps(str(maca_library))}\n{WRONG_AVERAGE}")
+    include = f"-I{ROOT / 'csrc' / 'include'}"
+    subprocess.run(["gcc", "-shared", "-fPIC", include, "-o", str(library), str(source), "-ldl"], check=True)
+    outcomes = run(str(library), tmp_path / "outcomes.json", "--only", "check_at_start_up")
+    for rank in ranks_of(outcomes, "the_check_at_start_up"):
+        assert rank["type"] == "DistBackendError", rank
+        assert "AVG of torch.float32 over 3 ranks gave [6.0, -60.0], right is [2.0, -20.0]" in rank["text"]
+        assert "TEFL_CCL_CHECK" in rank["text"]

@@ -1,0 +1,98 @@
+"""Runs a module's checks in several ranks: `python world.py MODULE --size 4 --provider sim --out FOLDER`.
+
+torch is imported once, then the ranks are forked. Each runs the functions `check_*` of the module in order
+and writes FOLDER/RANK.json: name -> "" or a traceback. Only the ranks use the device.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+HERE = Path(__file__).parent
+TIMEOUT = timedelta(seconds=60)  # of a collective; a machine under load is slow, a hang is for ever
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("module")
+    parser.add_argument("--size", type=int, required=True)
+    parser.add_argument("--provider", required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--timeout", type=float, default=240)
+    options = parser.parse_args()
+    claim(options.provider)
+    sys.path.insert(0, str(HERE))
+    module = importlib.import_module(options.module)
+    torch.set_num_threads(1)
+    ranks = [fork(rank, options, module) for rank in range(options.size)]
+    return wait(ranks, options.timeout)
+
+
+def claim(provider: str) -> None:
+    from tefl.privateuse1 import PrivateUse1Backend, register_backend
+
+    register_backend(PrivateUse1Backend("maca", provider, default_autocast_dtype=torch.bfloat16))
+
+
+def fork(rank: int, options: argparse.Namespace, module: object) -> int:
+    child = os.fork()
+    if child:
+        return child
+    status = 1
+    try:
+        os.environ.update(RANK=str(rank), WORLD_SIZE=str(options.size), LOCAL_RANK=str(rank))
+        run(rank, options, module)
+        status = 0
+    except BaseException:  # noqa: BLE001  the parent sees the status, and reads the rest
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def run(rank: int, options: argparse.Namespace, module: object) -> None:
+    method = f"file://{options.out.resolve()}/store"
+    dist.init_process_group(init_method=method, rank=rank, world_size=options.size, timeout=TIMEOUT)
+    results = {}
+    for name, check in list(vars(module).items()):
+        if name.startswith("check_"):
+            try:
+                check(rank, options.size)
+                results[name] = ""
+            except Exception:  # noqa: BLE001  it is what the test of this name shows
+                results[name] = traceback.format_exc()
+    (options.out / f"{rank}.json").write_text(json.dumps(results))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def wait(ranks: list[int], timeout: float) -> int:
+    """Return 0 if all ranks ended well; the others are killed once one has failed or time is up."""
+    deadline, failed, left = time.monotonic() + timeout, 0, set(ranks)
+    while left and time.monotonic() < deadline and not failed:
+        for rank in list(left):
+            pid, status = os.waitpid(rank, os.WNOHANG)
+            if pid:
+                left.remove(rank)
+                failed = failed or status
+        time.sleep(0.01)
+    for rank in left:
+        os.kill(rank, signal.SIGKILL)
+        os.waitpid(rank, 0)
+    return 1 if failed or left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
