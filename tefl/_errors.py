@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["ConfigError", "SpecError", "nearest", "one_line"]
+__all__ = ["ConfigError", "SpecError", "close_match", "nearest", "one_line"]
 
 
 class ConfigError(ValueError):
@@ -27,11 +27,16 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A clause that ends a message about an unknown name: the nearest known one, or what there is."""
+def close_match(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The known name that an unknown one is most likely meant for, if one is alike by ``cutoff`` of 1."""
     import difflib  # 3 ms, and only ever needed when something is misspelt
 
+    return next(iter(difflib.get_close_matches(name, sorted(set(known)), n=1, cutoff=cutoff)), None)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A clause that ends a message about an unknown name: the nearest known one, or what there is."""
     names = sorted(set(known))
-    if close := difflib.get_close_matches(name, names, n=1, cutoff=0.6):
-        return f"the nearest known name is {close[0]!r}"
+    if (close := close_match(name, names)) is not None:
+        return f"the nearest known name is {close!r}"
     return f"known are {', '.join(names)}" if names else "none is known"

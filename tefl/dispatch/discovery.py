@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import inspect
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -102,6 +103,8 @@ def _load(
     before = set(registry.implementation_keys())
     try:
         register = _registering_function(find())
+        if inspect.iscoroutinefunction(register):
+            raise PluginError(f"{register!r} is a coroutine function, which registers nothing when called")
         if register in loaded:
             return PluginState(name, source, "found before")
         with registry.transaction():

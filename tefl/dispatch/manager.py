@@ -18,7 +18,7 @@ from .lock import LOCK
 from .policy import SelectionPolicy
 from .registry import OpRegistry
 from .schema import declarations
-from .spelling import unknown_names
+from .spelling import misspelt_ops, unknown_names
 from .types import DispatchError, OpImpl
 
 __all__ = ["OpManager", "explain", "get_manager", "get_registry", "route", "set_builtins"]
@@ -113,6 +113,8 @@ class OpManager:
             key: self.registry.get(*key) for key in self.registry.implementation_keys() if key not in before
         }
         self.plugins = load_plugins(self.registry)
+        for name, message in misspelt_ops(self.registry, declarations()).items():
+            self._warn_once(name, message)
         for plugin in self.plugins:
             if plugin.is_fatal:
                 raise PluginError(

@@ -1,15 +1,15 @@
-"""Names in a policy that are well formed and that nothing bears: most likely misspelt."""
+"""Names that are well formed and that nothing bears, in a policy or a registration: most likely misspelt."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
 from .._env import normal_vendor
-from .._errors import nearest
+from .._errors import close_match, nearest
 from .policy import SelectionPolicy
 from .registry import OpRegistry
 
-__all__ = ["unknown_names"]
+__all__ = ["misspelt_ops", "unknown_names"]
 
 
 def unknown_names(policy: SelectionPolicy, ops: Collection[str], registry: OpRegistry) -> dict[str, str]:
@@ -31,3 +31,18 @@ def _messages(what: str, unknown: Collection[str], known: Collection[str]) -> di
         f"{what} {name}": f"the policy names {what} {name!r}, which nobody registered; {nearest(name, known)}"
         for name in sorted(unknown)
     }
+
+
+def misspelt_ops(registry: OpRegistry, declared: Collection[str]) -> dict[str, str]:
+    """Name -> message for every op that is implemented, not declared, and named much like one that is.
+
+    Ops without a declaration may be registered on purpose, softmax_fwd for instance, which shares its ending
+    with rmsnorm_fwd: only one that is a slip of the pen away is mentioned.
+    """
+    found = {op: close_match(op, declared, cutoff=0.85) for op in registry.op_names() if op not in declared}
+    return {f"op {op}": _misspelt(op, near, registry) for op, near in found.items() if near is not None}
+
+
+def _misspelt(op: str, near: str, registry: OpRegistry) -> str:
+    impl_ids = ", ".join(impl.impl_id for impl in registry.implementations(op))
+    return f"{impl_ids} implements op {op!r}, which nobody declared; was {near!r} meant?"

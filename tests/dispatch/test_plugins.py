@@ -158,6 +158,33 @@ def test_an_entry_point_that_is_neither_module_nor_callable_is_reported(manager,
     assert "a plugin must be a callable or a module, got 3" in (states(manager, "value")[0].traceback or "")
 
 
+def test_a_coroutine_function_is_reported_and_not_called(manager, module, install) -> None:
+    module("acme_async", "async def register(registry): pass")
+    install("asynchronous", "acme_async")
+    (state,) = states(manager, "asynchronous")
+    assert state.state == "failed"
+    assert "is a coroutine function, which registers nothing" in (state.traceback or "")
+
+
+@pytest.mark.parametrize(("name", "mentioned"), [("rms_norm_fwd", True), ("softmax_fwd", False)])
+def test_an_implementation_of_a_misspelt_op_is_mentioned_once(
+    manager, module, install, warnings_in, name: str, mentioned: bool
+) -> None:
+    code = f"""
+        import tefl
+        def register(registry):
+            registry.register_impl(tefl.OpImpl("{name}", "vendor.p", "vendor", print, vendor="p"))
+    """
+    module("acme_misspelt", code)
+    install("misspelt", "acme_misspelt")
+    manager.ensure_ready()
+    manager.ensure_ready()
+    wanted = [f"vendor.p implements op '{name}', which nobody declared; was 'rmsnorm_fwd' meant?"]
+    assert [
+        line.split("WARNING] ")[-1] for line in warnings_in("which nobody declared")
+    ] == wanted * mentioned
+
+
 @pytest.mark.parametrize("code", [HALF_WAY, "import no_such_module_at_all"])
 def test_one_that_the_environment_names_and_that_cannot_load_is_an_error_at_each_use(
     manager, registry, module, add, op: str, set_env, code: str
