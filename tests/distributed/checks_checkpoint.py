@@ -31,17 +31,18 @@ def single_process(steps: int) -> list[float]:
 
 
 def check_training_goes_on_from_the_checkpoint(rank: int, size: int) -> None:
-    """Load CHECKPOINT_FROM if set, train two steps, save to CHECKPOINT_TO; losses are a single process's."""
+    """Load what the world before saved, train two steps, save; losses are those of a single process."""
+    folder, world = Path(os.environ["CHECKPOINTS"]), int(os.environ["WORLD"])
     net = model().to("maca")
     for layer in (net[0], net[2], net):
         tefl.distributed.fully_shard(layer, mesh=dist.init_device_mesh("maca", (size,)))
     optimizer = torch.optim.AdamW(net.parameters(), lr=0.05)
     done = 0
-    if source := os.environ.get("CHECKPOINT_FROM"):
+    if world > 0:
         with torch.no_grad():
             for parameter in net.parameters():
                 parameter.zero_()  # what is right afterwards was loaded
-        done = load(Path(source), net, optimizer)
+        done = load(folder / str(world - 1), net, optimizer)
     rows = torch.cat([rows_of(part) for part in range(ALL_ROWS)]).chunk(size)[rank].to("maca")
     losses = []
     for _ in range(2):
@@ -55,7 +56,7 @@ def check_training_goes_on_from_the_checkpoint(rank: int, size: int) -> None:
     torch.testing.assert_close(losses, single_process(done + 2)[done:], rtol=1e-4, atol=1e-6)
     model_state, optimizer_state = get_state_dict(net, optimizer)
     state = {"model": model_state, "optimizer": optimizer_state, "facts": {"step": done + 2}}
-    dcp.save(state, checkpoint_id=os.environ["CHECKPOINT_TO"])
+    dcp.save(state, checkpoint_id=folder / str(world))
 
 
 def load(folder: Path, net: torch.nn.Module, optimizer: torch.optim.Optimizer) -> int:

@@ -71,23 +71,22 @@ def providers(maca_library: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    """Run a module's checks in `size` ranks; return name -> what each rank that failed says."""
+    """Run a module's checks in worlds of `sizes` ranks; return name -> what each rank that failed says."""
 
-    def run(module: str, provider: str, size: int, **variables: str) -> dict[str, list[str]]:
+    def run(module: str, provider: str, *sizes: int, **variables: str) -> dict[str, list[str]]:
         out = tmp_path_factory.mktemp(module)
-        arguments = [module, "--size", str(size), "--provider", provider, "--out", str(out)]
+        arguments = [module, "--sizes", *map(str, sizes), "--provider", provider, "--out", str(out)]
         command = [sys.executable, str(HERE / "world.py"), *arguments]
         done = subprocess.run(
             command, env=environment(**variables), capture_output=True, text=True, timeout=300
         )
-        files = [out / f"{rank}.json" for rank in range(size)]
-        assert all(file.exists() for file in files), done.stdout + done.stderr
-        reports = [json.loads(file.read_text()) for file in files]
-        failures: dict[str, list[str]] = {name: [] for name in reports[0]}
-        for rank, report in enumerate(reports):
-            for name, text in report.items():
+        failures: dict[str, list[str]] = {}
+        for file in [out / str(world) / f"{rank}.json" for world, n in enumerate(sizes) for rank in range(n)]:
+            assert file.exists(), done.stdout + done.stderr
+            for name, text in json.loads(file.read_text()).items():
+                failures.setdefault(name, [])
                 if text:
-                    failures[name].append(f"rank {rank}: {text}")
+                    failures[name].append(f"world {file.parent.name}, rank {file.stem}: {text}")
         assert done.returncode == 0, done.stdout + done.stderr
         return failures
 

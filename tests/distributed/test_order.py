@@ -25,7 +25,7 @@ def failures(
     source = ROOT / "tests" / "privateuse1" / "sim_kernels.c"
     includes = [f"-I{ROOT / 'csrc' / 'include'}", f"-I{ROOT / 'csrc' / 'providers' / 'sim'}"]
     subprocess.run(["gcc", "-shared", "-fPIC", *includes, "-o", str(library), str(source)], check=True)
-    return world("checks_order", providers[request.param], size=2, SIM_KERNELS=str(library))
+    return world("checks_order", providers[request.param], 2, SIM_KERNELS=str(library))
 
 
 @pytest.mark.parametrize("check", CHECKS)

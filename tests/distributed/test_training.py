@@ -17,7 +17,7 @@ Failures = dict[str, list[str]]
 def failures(
     request: pytest.FixtureRequest, world: Callable[..., Failures], providers: dict[str, str]
 ) -> Failures:
-    return world("checks_training", providers[request.param], size=4)
+    return world("checks_training", providers[request.param], 4)
 
 
 @pytest.mark.parametrize("check", CHECKS)

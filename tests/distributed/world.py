@@ -1,7 +1,8 @@
-"""Runs a module's checks in several ranks: `python world.py MODULE --size 4 --provider sim --out FOLDER`.
+"""Runs a module's checks in several ranks: `python world.py MODULE --sizes 4 --provider sim --out FOLDER`.
 
 torch is imported once, then the ranks are forked. Each runs the functions `check_*` of the module in order
-and writes FOLDER/RANK.json: name -> "" or a traceback. Only the ranks use the device.
+and writes FOLDER/WORLD/RANK.json: name -> "" or a traceback. Several sizes are several worlds, one after
+another; WORLD counts them. Only the ranks use the device.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ TIMEOUT = timedelta(seconds=60)  # of a collective; a machine under load is slow
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("module")
-    parser.add_argument("--size", type=int, required=True)
+    parser.add_argument("--sizes", type=int, nargs="+", required=True)
     parser.add_argument("--provider", required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--timeout", type=float, default=240)
@@ -36,8 +37,12 @@ def main() -> int:
     sys.path.insert(0, str(HERE))
     module = importlib.import_module(options.module)
     torch.set_num_threads(1)
-    ranks = [fork(rank, options, module) for rank in range(options.size)]
-    return wait(ranks, options.timeout)
+    for number, size in enumerate(options.sizes):
+        folder = options.out / str(number)
+        folder.mkdir()
+        if status := wait([fork(rank, size, folder, module) for rank in range(size)], options.timeout):
+            return status
+    return 0
 
 
 def claim(provider: str) -> None:
@@ -46,14 +51,14 @@ def claim(provider: str) -> None:
     register_backend(PrivateUse1Backend("maca", provider, default_autocast_dtype=torch.bfloat16))
 
 
-def fork(rank: int, options: argparse.Namespace, module: object) -> int:
+def fork(rank: int, size: int, folder: Path, module: object) -> int:
     child = os.fork()
     if child:
         return child
     status = 1
     try:
-        os.environ.update(RANK=str(rank), WORLD_SIZE=str(options.size), LOCAL_RANK=str(rank))
-        run(rank, options, module)
+        os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), WORLD=folder.name)
+        run(rank, size, folder, module)
         status = 0
     except BaseException:  # noqa: BLE001  the parent sees the status, and reads the rest
         traceback.print_exc()
@@ -62,18 +67,18 @@ def fork(rank: int, options: argparse.Namespace, module: object) -> int:
     os._exit(status)
 
 
-def run(rank: int, options: argparse.Namespace, module: object) -> None:
-    method = f"file://{options.out.resolve()}/store"
-    dist.init_process_group(init_method=method, rank=rank, world_size=options.size, timeout=TIMEOUT)
+def run(rank: int, size: int, folder: Path, module: object) -> None:
+    method = f"file://{folder.resolve()}/store"
+    dist.init_process_group(init_method=method, rank=rank, world_size=size, timeout=TIMEOUT)
     results = {}
     for name, check in list(vars(module).items()):
         if name.startswith("check_"):
             try:
-                check(rank, options.size)
+                check(rank, size)
                 results[name] = ""
             except Exception:  # noqa: BLE001  it is what the test of this name shows
                 results[name] = traceback.format_exc()
-    (options.out / f"{rank}.json").write_text(json.dumps(results))
+    (folder / f"{rank}.json").write_text(json.dumps(results))
     dist.barrier()
     dist.destroy_process_group()
 
