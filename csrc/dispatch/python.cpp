@@ -114,8 +114,8 @@ void remember(Router& router, const py::object& form, int64_t epoch, const py::o
   const auto given = [](const py::object& object) {
     return object.is_none() ? PyRef() : PyRef::borrow(object.ptr());
   };
-  auto line = std::make_shared<Line>(
-      Line{*known, target_of(target), given(impl_id), given(supports), given(mend), promises_of(wanted)});
+  auto line = std::make_shared<Line>(Line{*known, target_of(target), given(impl_id), given(supports),
+                                          given(mend), promises_of(wanted), !wanted.is_none()});
   router.memory().remember(epoch, std::move(line));
 }
 

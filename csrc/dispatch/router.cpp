@@ -125,12 +125,13 @@ bool Router::run(torch::jit::Stack* stack, const Line& line, const NativeKernel&
   return true;
 }
 
-// Null where the callable raises. One that promises are asked of is not trusted to leave its arguments alone.
+// Null where the callable raises.
 PyRef Router::called(const torch::jit::Stack& stack, const Line& line, const PyRef& callable,
                      const PythonArguments& arguments) const {
-  if (line.promises.empty()) return convention_.call(callable.get(), arguments);
+  if (!line.is_watched) return convention_.call(callable.get(), arguments);
   const Versions before = read_only_.versions(stack);
   PyRef returned = convention_.call(callable.get(), arguments);
+  if (!returned && !PyErr_ExceptionMatches(PyExc_Exception)) return returned;  // an interrupt stays one
   if (const auto argument = read_only_.written(stack, before)) refuse_write(line, *argument);
   return returned;
 }

@@ -48,6 +48,8 @@ struct Line {
   PyRef mend;
   // One an output; none where the implementation is trusted to keep to it.
   std::vector<Promise> promises;
+  // Whether the implementation is not trusted either to leave alone what the op leaves alone.
+  bool is_watched;
 };
 
 // The lines that hold as long as the epoch does. Never changed once others can see it.

@@ -93,31 +93,45 @@ def test_one_that_raises_after_it_has_written_is_not_fallen_back_from(
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
+@pytest.mark.parametrize("after", [0, 2])
+def test_an_interrupt_stays_one(native: Op, x: Tensor, after: int) -> None:
+    def interrupt(x: Tensor) -> None:
+        x.zero_()
+        raise KeyboardInterrupt
+
+    native.add("vendor.acme", writing(interrupt, after))
+    for _ in range(after):
+        native.call(x)
+    with pytest.raises(KeyboardInterrupt):
+        native.call(x)
+
+
 def test_a_call_of_the_manager_is_watched_as_well(native: Op, x: Tensor) -> None:
     native.add("vendor.acme", writing(lambda x: x.add_(1)))
     with pytest.raises(UndeclaredWrite, match="argument 'input'"):
         tefl.get_manager().call(native.name, x)
 
 
-def test_what_the_schema_declares_as_written_may_be() -> None:
-    name = f"test_native_{next(numbers)}"
+@pytest.mark.parametrize("calls", [0, 3], ids=["at once", "later"])
+def test_what_the_schema_declares_as_written_may_be_and_nothing_else(calls: int) -> None:
+    name, limit = f"test_native_{next(numbers)}", 2.0 * calls
     schema = "(Tensor(a!) total, Tensor[] parts) -> ()"
     tefl.ops.register(OpDecl(name, "test", schema, lambda total, parts: None, lambda total, parts: None))
 
     def add(total: Tensor, parts: list[Tensor]) -> None:
         for part in parts:
             total += part
-        if len(parts) > 2:
+        if total[0] > limit:
             parts[1].zero_()
 
     tefl.get_registry().register_impl(tefl.OpImpl(name, "vendor.acme", "vendor", add, vendor="acme"))
     op, total = getattr(torch.ops.tefl, name), torch.zeros(3)
     try:
-        for _ in range(3):
+        for _ in range(calls):
             op(total, [torch.ones(3), torch.ones(3)])
-        assert total.tolist() == [6.0] * 3
+        assert total.tolist() == [limit] * 3
         with pytest.raises(UndeclaredWrite, match="argument 'parts'"):
-            op(total, [torch.ones(3) for _ in range(3)])
+            op(total, [torch.ones(3), torch.ones(3)])
     finally:
         tefl.get_registry().unregister("vendor.acme", name)
 
