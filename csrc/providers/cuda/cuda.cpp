@@ -36,6 +36,7 @@ const tefl_provider* tefl_provider_get(void) {
       tefl_cuda::last_error,
       tefl_cuda::runtime_table(),
       tefl_cuda::launch_table(),
+      /*ccl=*/nullptr,  // process groups go by NCCL
   };
   return &provider;
 }
