@@ -27,7 +27,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from tefl import _env
-from tefl.privateuse1 import PrivateUse1Backend, register_backend
+from tefl.privateuse1 import PrivateUse1Backend, is_registered, register_backend
 
 SIZES = [1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28, 1 << 30]
 """Bytes on each rank."""
@@ -157,7 +157,8 @@ def parse_options() -> argparse.Namespace:
 
 def main() -> None:
     options = parse_options()
-    register_backend(PrivateUse1Backend("maca", options.provider))
+    if not is_registered():  # by an autoload hook
+        register_backend(PrivateUse1Backend("maca", options.provider))
     torch.set_num_threads(1)
     on_gpu = options.provider == "cuda"
     local = int(os.environ["LOCAL_RANK"])
