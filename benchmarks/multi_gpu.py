@@ -13,6 +13,7 @@ import json
 import os
 import platform
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -25,6 +26,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+
+import tefl.privateuse1
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -109,11 +112,28 @@ def copies(options: argparse.Namespace) -> Any:
 
 
 def killed(options: argparse.Namespace) -> Any:
-    """One rank is killed: how long the others take to end, and what they say."""
-    start = time.monotonic()
-    done = torchrun(options.ranks, __file__, "--part", "killed", provider=options.provider)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("ended:")]
-    return {"seconds": time.monotonic() - start, "says": lines or done.stderr[-2000:], "within": PATIENCE}
+    """One rank is killed: how long the others take to end, and what they say.
+
+    Not under torchrun, which would end the others itself.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    start, ranks = time.monotonic(), []
+    for rank in range(options.ranks):
+        where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(options.ranks)}
+        env = {**environment(options.provider), **where, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        command = [sys.executable, __file__, "--part", "killed"]
+        ranks.append(
+            subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        )
+    said = [rank.communicate(timeout=300)[0] for rank in ranks]
+    lines = [line for text in said for line in text.splitlines() if line.startswith("ended:")]
+    return {
+        "seconds": time.monotonic() - start,
+        "time_out": PATIENCE,
+        "statuses": [rank.returncode for rank in ranks],
+        "says": lines or [text[-1500:] for text in said],
+    }
 
 
 # --------------------------------------------------------------- what runs in the processes started --
@@ -121,6 +141,7 @@ def killed(options: argparse.Namespace) -> Any:
 
 def copy_in_process(options: argparse.Namespace) -> None:
     """Print a JSON object: pair of devices -> whether values and order were right."""
+    tefl.privateuse1.device_arg("maca")  # claims it
     count, outcome = 1 << 24, {}
     pairs = [("maca:0", "maca:1"), ("maca:1", "maca:0")]
     if options.plain == "cuda":
@@ -142,6 +163,7 @@ def copy_in_process(options: argparse.Namespace) -> None:
 
 def die_in_process() -> None:
     """Run in each rank: the last is killed after a first collective, the others say how they end."""
+    tefl.privateuse1.device_arg("maca")  # claims it
     local = int(os.environ["LOCAL_RANK"])
     torch.get_device_module("maca").set_device(local % torch.get_device_module("maca").device_count())
     dist.init_process_group(timeout=timedelta(seconds=PATIENCE))

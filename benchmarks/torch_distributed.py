@@ -1,6 +1,6 @@
 """Run PyTorch's own tests of torch.distributed, which ship in its wheel, on the device.
 
-    python benchmarks/torch_distributed.py --provider sim --json benchmarks/results/torch-distributed-sim.json
+    python benchmarks/torch_distributed.py --provider sim --json FILE
 
 The bodies are those of `torch.testing._internal.distributed.distributed_test`. They are pointed at the device
 by two things of PyTorch's own: the default device is ours, so that the tensors they make are, and BACKEND is
