@@ -82,9 +82,9 @@ COLLECTIVES = {
 }
 
 
-def given(rank: int, count: int) -> Tensor:
+def given(rank: int, count: int, device: torch.device | str = "cpu") -> Tensor:
     """What rank `rank` starts with: small whole numbers, so that sums are exact."""
-    return ((torch.arange(count) + 3 * rank) % 5).float()
+    return torch.arange(count, device=device).add_(3 * rank).remainder_(5).float()
 
 
 def check(name: str, collective: Collective, count: int, device: torch.device) -> None:
@@ -118,7 +118,7 @@ def seconds(call: Callable[[], Any], calls: int, device: torch.device) -> float:
 def compare(collective: Collective, size: int, devices: list[torch.device], rounds: int) -> dict[str, Any]:
     """Time both sides in turn; the slowest rank's times count, as for whoever waits for the result."""
     count = size // 4 // dist.get_world_size() * dist.get_world_size()
-    wholes = [given(dist.get_rank(), count).to(device) for device in devices]
+    wholes = [given(dist.get_rank(), count, device) for device in devices]
     parts = [whole.chunk(dist.get_world_size())[0].clone() for whole in wholes]
     calls = max(1, min(50, (1 << 22) // size))
     times: list[list[float]] = [[], []]
