@@ -39,7 +39,7 @@ PATIENCE = 20.0
 
 
 def environment(provider: str) -> dict[str, str]:
-    """With `provider` for the device, or "none" for plain CUDA: its backward fails beside a claimed device."""
+    """`provider` brings the device; "none" for plain CUDA, whose backward fails beside a claimed device."""
     chosen = {"TEFL_PROVIDER": provider, "TEFL_DEVICE_NAME": "maca", "PYTHONPATH": str(ROOT)}
     return {**os.environ, **chosen, "OMP_NUM_THREADS": "1"}
 
