@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["ABSENT"]
+__all__ = ["GRAPHS", "absent"]
 
-_GRAPHS = "work on the device is not captured into graphs"
+_CAPTURE = "work on the device is not captured into graphs"
 _POOLS = "the allocator has one pool a stream, and no other can take its place"
 _SENSORS = "a provider tells no sensors; use the vendor's own tool"
 _NVIDIA = "a library or tool of NVIDIA's"
@@ -20,10 +20,12 @@ _KINDS = ["BFloat16", "Bool", "Byte", "Char", "Double", "Float", "Half", "Int", 
 _COMPLEX = ["ComplexDoubleStorage", "ComplexFloatStorage"]
 _TYPES = [f"{kind}{what}" for kind in _KINDS for what in ("Storage", "Tensor")] + _COMPLEX
 
-#: Each name, and why the device module has not got it.
-ABSENT: dict[str, str] = {
+#: What captures work, which a device that shares a GPU with PyTorch's CUDA has: it does so under either name.
+GRAPHS = ("CUDAGraph", "graph", "graph_pool_handle", "graphs", "make_graphed_callables")
+
+_ABSENT: dict[str, str] = {
     **dict.fromkeys(_TYPES, _LEGACY),
-    **dict.fromkeys(["CUDAGraph", "graph", "graph_pool_handle", "graphs", "make_graphed_callables"], _GRAPHS),
+    **dict.fromkeys(GRAPHS, _CAPTURE),
     **dict.fromkeys(
         ["MemPool", "use_mem_pool", "CUDAPluggableAllocator", "change_current_allocator"], _POOLS
     ),
@@ -47,3 +49,11 @@ ABSENT: dict[str, str] = {
     "can_device_access_peer": _PEERS,
     "DeferredCudaCallError": "nothing is deferred to the start of the runtime",
 }
+
+
+def absent(shares_gpu: bool) -> dict[str, str]:
+    """Return each name that the device module has not, with the reason.
+
+    `shares_gpu`: of a device that shares a GPU with PyTorch's CUDA, as that of the provider `cuda` does.
+    """
+    return {name: why for name, why in _ABSENT.items() if not (shares_gpu and name in GRAPHS)}

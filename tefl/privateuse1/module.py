@@ -18,7 +18,7 @@ import torch
 
 from tefl import _native
 from tefl.privateuse1 import amp, memory, random, streams
-from tefl.privateuse1.absent import ABSENT
+from tefl.privateuse1.absent import GRAPHS, absent
 from tefl.privateuse1.checks import BackendError
 from tefl.privateuse1.indexing import Device, current_index, device_index, optional_index
 from tefl.privateuse1.workarounds import autocast_dtype_rule
@@ -48,15 +48,6 @@ __all__ = [
 
 #: The modules whose functions the device module has, under its own name and under theirs.
 PARTS = (streams, random, memory)
-
-#: What a device that shares a GPU with PyTorch's CUDA has besides: it captures work under either name.
-_OF_CUDA = (
-    "CUDAGraph",
-    "graph",
-    "graph_pool_handle",
-    "is_current_stream_capturing",
-    "make_graphed_callables",
-)
 
 
 def device_count() -> int:
@@ -209,8 +200,9 @@ def _computed_attribute(name: str) -> bool:
     """What torch reads as an attribute: activation checkpointing keeps random states only if it is there."""
     if name == "_initialized":
         return is_initialized()
-    why = f": {ABSENT[name]}" if name in ABSENT else ""
-    raise AttributeError(f"module 'torch.{_name()}' has no attribute {name!r}{why}")
+    why = absent(_native.load().shares_gpu()).get(name)
+    told = f"module 'torch.{_name()}' has no attribute {name!r}"
+    raise AttributeError(f"{told}: {why}" if why else told)
 
 
 def build(name: str, autocast_dtype: torch.dtype | None) -> ModuleType:
@@ -235,7 +227,9 @@ def build(name: str, autocast_dtype: torch.dtype | None) -> ModuleType:
         "__getattr__": _computed_attribute,
     }
     if _native.load().shares_gpu():
-        contents |= {shared: getattr(torch.cuda, shared) for shared in _OF_CUDA}
+        contents |= {
+            shared: getattr(torch.cuda, shared) for shared in (*GRAPHS, "is_current_stream_capturing")
+        }
     return _module(name, f"The device {name!r}, with the functions that torch.cuda has for CUDA.", contents)
 
 

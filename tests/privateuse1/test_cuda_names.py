@@ -9,8 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from claimed import PROVIDER
 
-from tefl.privateuse1.absent import ABSENT
+from tefl.privateuse1.absent import GRAPHS, absent
+
+#: What the device of this run has not, and why; and what a device has not that is no GPU of CUDA's.
+ABSENT, MOST = absent(PROVIDER == "cuda"), absent(shares_gpu=False)
 
 LIMITS = Path(__file__).parents[2] / "docs" / "limits.md"
 
@@ -58,9 +62,19 @@ def test_the_documentation_lists_the_same_names_for_the_same_reasons():
     table = LIMITS.read_text().split("## Names of `torch.cuda`")[1].split("\n## ")[0]
     rows = re.findall(r"^\| (`.*?) \| (.*) \|$", table, re.MULTILINE)
     told = {name: reason for names, reason in rows for name in re.findall(r"`(\w+)`", names)}
-    assert told == {name: reason for name, reason in ABSENT.items() if name in told}
-    legacy = {name for name in ABSENT if name.endswith(("Storage", "Tensor"))}
-    assert set(ABSENT) - set(told) == legacy  # a row says them all at once
+    assert told == {name: reason for name, reason in MOST.items() if name in told}
+    legacy = {name for name in MOST if name.endswith(("Storage", "Tensor"))}
+    assert set(MOST) - set(told) == legacy  # a row says them all at once
+
+
+def test_only_what_captures_graphs_is_there_when_a_gpu_is_shared_with_cuda():
+    assert set(MOST) - set(absent(shares_gpu=True)) == set(GRAPHS) <= set(dir(torch.cuda))
+
+
+@pytest.mark.cuda_only
+def test_what_captures_graphs_is_cudas_own(maca):
+    for name in (*GRAPHS, "is_current_stream_capturing"):
+        assert getattr(maca, name) is getattr(torch.cuda, name)
 
 
 SKIPPED = {
@@ -68,6 +82,10 @@ SKIPPED = {
     "device_of": "the same",
     "GradScaler": "torch.amp's arguments",
 }
+
+
+#: Arguments that we have besides, after torch.cuda's.
+MORE = {"synchronize": ["timeout"]}
 
 
 def shared_functions() -> list[str]:
@@ -78,7 +96,7 @@ def shared_functions() -> list[str]:
 @pytest.mark.parametrize("name", shared_functions())
 def test_a_function_takes_the_arguments_that_torch_cudas_takes(maca, name):
     theirs, ours = (inspect.signature(getattr(module, name)).parameters for module in (torch.cuda, maca))
-    assert list(ours) == list(theirs)
+    assert list(ours) == [*theirs, *MORE.get(name, [])]
     required = [[n for n, p in each.items() if p.default is p.empty] for each in (ours, theirs)]
     assert required[0] == required[1]
 
@@ -88,10 +106,14 @@ def test_a_function_takes_the_arguments_that_torch_cudas_takes(maca, name):
 
 def test_questions_about_the_hardware_have_the_devices_answers(maca):
     assert maca.is_bf16_supported() is True
-    assert maca.is_tf32_supported() is False
     assert maca.is_current_stream_capturing() is False
     assert (maca.get_arch_list(), maca.get_gencode_flags()) == ([], "")
     assert maca.ipc_collect() is None
+
+
+@pytest.mark.sim_only("a GPU may use TensorFloat-32")
+def test_matrix_products_on_the_host_use_no_tensorfloat(maca):
+    assert maca.is_tf32_supported() is False
 
 
 def test_errors_are_torchs_own(maca):
