@@ -109,9 +109,10 @@ def test_the_current_stream_is_one_under_both_names(maca):
 def test_work_in_a_stream_of_either_name_is_in_one_order(maca):
     stream = torch.cuda.Stream()
     data = torch.zeros(1 << 20, device="maca")
+    as_cuda(data.fill_(0)).add_(0).eq(2).all().item()  # what CUDA loads at first use may wait
     maca.synchronize()
     with torch.cuda.stream(stream):
-        torch.cuda._sleep(20_000_000)
+        torch.cuda._sleep(2_000_000_000)  # about a second
         data.fill_(1)
         as_cuda(data).add_(1)
         event = torch.Event("maca")
