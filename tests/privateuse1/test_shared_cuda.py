@@ -71,10 +71,11 @@ def test_memory_recorded_on_a_stream_is_not_reused_before_it_is_done(maca):
 
     for make in (lambda: torch.ones(MIB, device="maca"), lambda: from_alias(torch.ones(MIB, device="cuda"))):
         side, x = torch.Stream("maca"), make()
+        (x * 1).zero_()  # what CUDA loads at first use may wait
         maca.synchronize()
         address = x.data_ptr()
         with side:
-            torch.cuda._sleep(50_000_000)
+            torch.cuda._sleep(2_000_000_000)  # about a second
             kept = x * 1
         x.record_stream(side)
         del x
