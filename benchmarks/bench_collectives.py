@@ -13,20 +13,19 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
+import re
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from facts import now, versions
 from torch import Tensor
 
-from tefl import _env
 from tefl.privateuse1 import PrivateUse1Backend, is_registered, register_backend
 
 SIZES = [1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28, 1 << 30]
@@ -143,12 +142,20 @@ def slowest(taken: float, device: torch.device) -> float:
     return value.item()
 
 
+def size(text: str) -> int:
+    """Return the number of bytes that `text` says: 4096, 64K, 1G."""
+    match = re.fullmatch(r"(\d+)([KMG]?)", text.upper())
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of bytes: write 4096, 64K, 16M or 1G")
+    return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2]]
+
+
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--provider", default="sim", help="sim, cuda, or a library (sim)")
-    parser.add_argument("--largest", type=_env.VARIABLES["TEFL_SIM_CAPACITY"].parse, default=1 << 26)
+    parser.add_argument("--largest", type=size, default=1 << 26, help="bytes, or with K, M, G (64M)")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--only", default="", help="collectives whose name contains this")
     parser.add_argument("--json", type=Path, metavar="FOLDER", help="write the figures there")
@@ -190,18 +197,17 @@ def measure(options: argparse.Namespace, devices: list[torch.device]) -> list[di
 
 
 def write(options: argparse.Namespace, figures: list[dict[str, Any]]) -> None:
-    date = datetime.now(timezone.utc).strftime("%Y-%m-%d")
+    date = now()
     name = Path(options.provider).stem
     facts = {
-        "torch": torch.__version__,
-        "python": platform.python_version(),
+        **versions(),
         "provider": name,
         "ranks": dist.get_world_size(),
         "date": date,
         "rounds": options.rounds,
         "figures": figures,
     }
-    path = options.json / f"collectives-{name}-{dist.get_world_size()}-ranks-{date}.json"
+    path = options.json / f"collectives-{name}-{dist.get_world_size()}-ranks-{date[:10]}.json"
     path.write_text(json.dumps(facts, indent=1) + "\n")
 
 

@@ -14,11 +14,11 @@ import json
 import platform
 import time
 from collections.abc import Callable
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import torch
+from facts import now, versions
 
 import tefl
 from tefl.privateuse1 import PrivateUse1Backend, register_backend
@@ -87,10 +87,9 @@ def main() -> None:
         )
     if arguments.json:
         facts = {
-            "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "date": now(),
             "tefl": tefl.__version__,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
+            **versions(),
             "machine": platform.machine(),
             "provider": arguments.provider,
         }

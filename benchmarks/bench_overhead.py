@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import datetime
 import gc
 import json
 import os
@@ -34,6 +33,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import tefl
 from benchmarks.decode_block import HIDDEN, DecodeBlock
+from benchmarks.facts import now, versions
 
 ROWS, COLUMNS = 16, 64
 CALLS = 400  # of each function in a round
@@ -363,14 +363,14 @@ def main() -> int:
     torch.set_num_threads(1)
     figures = run(options.device, options.rounds)
     if options.json is not None:
-        date = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+        date = now()
         facts = {
             "machine": machine(options.device), "date": date, "device": options.device,
-            "torch": torch.__version__, "tefl": tefl.__version__, "python": platform.python_version(),
+            "tefl": tefl.__version__, **versions(),
             "native": tefl.dispatch.native.is_attached(), "shape": [ROWS, COLUMNS], "rounds": options.rounds,
             "figures": [vars(figure) for figure in figures],
         }  # fmt: skip
-        path = options.json / f"overhead-{facts['machine']}-{date}.json"
+        path = options.json / f"overhead-{facts['machine']}-{date[:10]}.json"
         path.write_text(json.dumps(facts, indent=1) + "\n")
         print(path)
     return 1 if any(figure.holds is False for figure in figures) else 0

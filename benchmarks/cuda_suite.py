@@ -11,17 +11,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import torch
+from facts import now, versions
 
 ROOT = Path(__file__).parent.parent
 SUITE = "tests/privateuse1"
@@ -71,12 +70,11 @@ def main() -> None:
     parser.add_argument("--json", type=Path, required=True, help="file to write the counts to")
     arguments, rest = parser.parse_known_args()
     facts = {
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "date": now(),
         "gpu": torch.cuda.get_device_name(),
         "gpus": torch.cuda.device_count(),
-        "torch": torch.__version__,
         "cuda": torch.version.cuda,
-        "python": platform.python_version(),
+        **versions(),
     }
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import math
 import subprocess
 from collections.abc import Iterable
@@ -10,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from benchmarks.facts import now
 
 __all__ = ["Finding", "Summary", "facts", "summarise"]
 
@@ -77,5 +78,5 @@ def facts() -> dict[str, Any]:
         "torch": torch.__version__,
         "triton": triton.__version__,
         "cuda": torch.version.cuda,
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "date": now(),
     }

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import signal
 import socket
 import statistics
@@ -20,12 +19,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from facts import now, versions
 
 import tefl.privateuse1
 
@@ -217,13 +217,12 @@ def main() -> int:
     if options.part == "killed":
         die_in_process()
     facts: dict[str, Any] = {
-        "torch": torch.__version__,
-        "python": platform.python_version(),
+        **versions(),
         "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
         "nccl": ".".join(map(str, torch.cuda.nccl.version())) if torch.cuda.is_available() else None,
         "provider": options.provider,
         "ranks": options.ranks,
-        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+        "date": now(),
     }
     failed = 0
     for name in options.only:  # what has been measured is kept, whatever becomes of the parts to come
@@ -234,7 +233,7 @@ def main() -> int:
             failed = 1
         print(f"{name}: {json.dumps(facts[name])[:2000]}", flush=True)
         if options.json:
-            file = f"multi-gpu-{options.provider}-{options.ranks}-ranks-{facts['date']}.json"
+            file = f"multi-gpu-{options.provider}-{options.ranks}-ranks-{facts['date'][:10]}.json"
             (options.json / file).write_text(json.dumps(facts, indent=1) + "\n")
     return failed
 

@@ -18,11 +18,11 @@ import tempfile
 import warnings
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import torch
+from facts import now
 from opinfo_compare import as_leaf, message, tensors_in
 from opinfo_operators import UNINITIALISED, full_name, run_sample, samples_of
 from torch.utils._pytree import tree_flatten, tree_map
@@ -212,7 +212,7 @@ def main() -> None:
         print(dtype, {key: value for key, value in counts.items() if key != "failures"})
     if options.json:
         facts = {
-            "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "date": now(),
             "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
             "torch": torch.__version__,
             "device": DEVICE,

@@ -31,7 +31,7 @@ def table(facts: dict[str, Any]) -> list[str]:
     rows, columns = facts["shape"]
     lines = [
         f"Ratios of host times of one call on {rows}x{columns}, {facts['machine']}, torch {facts['torch']}, "
-        f"{facts['date']}; median and quartiles of {facts['rounds']} interleaved rounds in one process.",
+        f"{facts['date'][:10]}; median and quartiles of {facts['rounds']} interleaved rounds in one process.",
         "",
         "| what / measured beside | ratio | quartiles | goal |",
         "|---|---|---|---|",

@@ -22,9 +22,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
+
+from facts import now, versions
 
 #: Errors come about once in a few hundred operations.
 FAULTS = ",".join(
@@ -297,15 +298,12 @@ def statistics(torch: Any) -> dict[str, int]:
 
 def facts() -> dict[str, str]:
     """Return when this is run, and by what."""
-    import torch
-
     import tefl
 
     return {
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "date": now(),
         "tefl": tefl.__version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
+        **versions(),
         "machine": platform.machine(),
     }
 

@@ -12,7 +12,6 @@ The exit status is 1 where results are further apart than `ROUNDING` allows.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
 import platform
@@ -207,6 +206,7 @@ def measure(backend: str, rounds: int) -> dict[str, Any]:
     import triton
 
     import tefl
+    from benchmarks.facts import now, versions
 
     with tempfile.TemporaryDirectory() as site:
         install(backend, Path(site))
@@ -216,14 +216,13 @@ def measure(backend: str, rounds: int) -> dict[str, Any]:
         bits = compared(*sides.run("results"))
         times = ratios([sides.run("times") for _ in range(rounds)]) if torch.cuda.is_available() else {}
     return {
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "date": now(),
         "machine": torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine(),
         "interpreted": not torch.cuda.is_available(),
         "versions": {
             "tefl": tefl.__version__,
-            "torch": torch.__version__,
             "triton": triton.__version__,
-            "python": platform.python_version(),
+            **versions(),
         },
         "backend": sides.provenance[backend],
         "rounds": rounds,

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import re
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from facts import versions
 
 KNOWN = {
     "test_barrier(_full_group|_group)?$": "broadcasts a torch.DoubleTensor, which is on the CPU by its type",
@@ -140,8 +140,7 @@ def known_reason(name: str) -> str | None:
 def write(options: argparse.Namespace, outcomes: dict[str, tuple[str, str]], counts: Counter[str]) -> None:
     """Write counts, the reasons of skips and failures, and the names of what passed."""
     report = {
-        "torch": torch.__version__,
-        "python": platform.python_version(),
+        **versions(),
         "provider": Path(options.provider).stem,
         "world_size": options.world_size,
         "counts": dict(counts),

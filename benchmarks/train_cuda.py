@@ -12,16 +12,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import torch
+from facts import now, versions
 
 ROOT = Path(__file__).parent.parent
 LOSS_LIMIT, TIME_LIMIT = 1e-3, 1.03
@@ -75,10 +74,9 @@ def main() -> None:
         for device, some in runs.items():
             some.append(train(device, steps))
     facts = {
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "date": now(),
         "gpu": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
+        **versions(),
         "steps": arguments.steps,
         "limits": {"loss": LOSS_LIMIT, "step_ratio": TIME_LIMIT},
         **compare(runs),
