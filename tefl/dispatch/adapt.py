@@ -13,7 +13,7 @@ from .schema import Schema
 from .types import OpDecl, OpImpl
 from .writes import Versions, undeclared_write, versions
 
-__all__ = ["Adapted", "Trusted"]
+__all__ = ["Adapted", "Trusted", "same_layout"]
 
 # Expected forms are kept for this many distinct argument shapes, then forgotten.
 _FORMS_KEPT = 256
@@ -48,8 +48,9 @@ class Adapted:
 
     Shapes may differ by dimensions of size one (``[..., 1]`` statistics); anything else is an error, another
     device than the arguments' too. A result that shares memory with an argument or with another result is
-    copied: the schema says that none does, and compilers rely on it. The first repair is told in one warning.
-    An argument that was written by PyTorch's own operations without leave of the schema is an error.
+    copied: the schema says that none does, and compilers rely on it. So is an inference tensor outside of
+    inference mode, which autograd could not save. The first repair is told in one warning. An argument that
+    was written by PyTorch's own operations without leave of the schema is an error.
     """
 
     def __init__(self, decl: OpDecl, schema: Schema, impl: OpImpl) -> None:
@@ -111,10 +112,11 @@ class Adapted:
                 raise ValueError(f"{_who(self.impl)} returned result {index} of shape {shapes}")
             fixed = fixed.reshape(want.shape)
         fixed = fixed.to(want.dtype)
-        if not _same_layout(fixed, want):
+        if not same_layout(fixed, want):
             laid_out = torch.empty_strided(want.shape, want.stride(), dtype=want.dtype, device=got.device)
             fixed = laid_out.copy_(fixed)
-        if any(torch._C._is_alias_of(fixed, other) for other in taken):  # type: ignore[attr-defined]
+        is_frozen = fixed.is_inference() and not torch.is_inference_mode_enabled()
+        if is_frozen or any(torch._C._is_alias_of(fixed, other) for other in taken):  # type: ignore[attr-defined]
             fixed = fixed.clone()
         if fixed is not got and self._warn_once.acquire(blocking=False):
             self._warn(index, got, want)
@@ -183,7 +185,8 @@ def _without_ones(shape: torch.Size) -> list[int]:
     return [size for size in shape if size != 1]
 
 
-def _same_layout(tensor: torch.Tensor, want: torch.Tensor) -> bool:
+def same_layout(tensor: torch.Tensor, want: torch.Tensor) -> bool:
+    """Whether elements lie where those of the other do, which has the same shape."""
     steps = zip(tensor.shape, tensor.stride(), want.stride(), strict=True)
     return tensor.numel() == 0 or all(size == 1 or a == b for size, a, b in steps)
 

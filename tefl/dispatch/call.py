@@ -12,10 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from .. import _env
-from .._errors import SpecError, one_line
+from .._errors import one_line
 from .._log import logger
 from . import policy as policies
 from . import recording
@@ -26,49 +24,18 @@ from .lock import LOCK, epoch
 from .policy import SelectionPolicy
 from .schema import Schema, declarations, device_and_dtypes, parse
 from .select import Raised, Verdict, accepts, available, pick, rank
-from .types import Deviation, DispatchError, Facts, NotSupported, OpDecl, OpImpl, Slower, UndeclaredWrite
+from .surfacing import must_surface
+from .types import DispatchError, Facts, NotSupported, OpDecl, OpImpl, Slower
 from .verify import Verified
 from .writes import undeclared_write
 
 if TYPE_CHECKING:
     from .manager import OpManager
 
-__all__ = ["OpCall", "must_surface"]
+__all__ = ["OpCall"]
 
 Key = tuple[Any, ...]
 """(policy token, device or None, dtype, dtype, ...)"""
-
-_SURFACING_TYPES = (
-    MemoryError,
-    torch.OutOfMemoryError,
-    torch.AcceleratorError,
-    SpecError,
-    Deviation,
-    UndeclaredWrite,
-)
-# What torch, CUDA and Triton say when memory is short or when work enqueued earlier has failed.
-_SURFACING = (
-    "out of memory",
-    "can't allocate memory",
-    "not enough memory",
-    "CUDA error",
-    "device-side assert",
-    "illegal memory access",
-    "misaligned address",
-    "unspecified launch failure",
-)
-
-
-def must_surface(error: Exception) -> bool:
-    """Whether an error says nothing about the implementation that happened to meet it.
-
-    Out of memory would strike the next one too, an asynchronous device error belongs to earlier work, a
-    deviation is what the user has asked to be told, and an argument that was written is no longer what the
-    next one should get. Kernels that are not the selected backend's are not replaced silently.
-    """
-    if isinstance(error, _SURFACING_TYPES):
-        return True
-    return isinstance(error, RuntimeError) and any(mark in str(error) for mark in _SURFACING)
 
 
 @dataclass
@@ -165,11 +132,14 @@ class OpCall:
         self, token: int, args: tuple[Any, ...], kwargs: Mapping[str, Any], impl_id: str, error: Exception
     ) -> Any:
         """Run the op on after an implementation that the native router had called has raised."""
-        self._renew_if_stale()
-        entry = self._entry(self._table, token, args, kwargs)
-        if self._is_final(entry, error):
-            raise error
-        return self._run(entry, args, kwargs, {impl_id: error})
+        try:
+            self._renew_if_stale()
+            entry = self._entry(self._table, token, args, kwargs)
+            if self._is_final(entry, error):
+                raise error
+            return self._run(entry, args, kwargs, {impl_id: error})
+        finally:
+            del error  # its traceback holds this frame: the cycle would keep the call's arguments alive
 
     def wrote(self, impl_id: str, argument: str, error: Exception | None) -> None:
         """Raise about an implementation that the native router has seen write an argument."""
@@ -187,14 +157,35 @@ class OpCall:
                 self.router.remember(form, table.epoch)
             return
         promise = function.promise(args, kwargs)
-        native = getattr(impl.fn, "native_kernel", None)
-        target = (None if native is None else native(promise, args, kwargs)) or impl.fn
+        target = self._native_kernel(impl, promise, args, kwargs) or impl.fn
         supports = None if entry.by_form else impl.supports
         with LOCK:  # so that a failure on another thread is not forgotten
             if self._table is table and impl.impl_id not in entry.failed:
                 self.router.remember(
                     form, table.epoch, target, impl.impl_id, supports, function.mend, promise
                 )
+
+    def _native_kernel(
+        self, impl: OpImpl, promise: tuple[Any, ...] | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """What the implementation offers native code for such calls; None where Python must serve them.
+
+        The call that this is about has been served, so what goes wrong here is reported and not raised.
+        """
+        offer = getattr(impl.fn, "native_kernel", None)
+        try:
+            return None if offer is None else offer(promise, args, kwargs)
+        except NotSupported:
+            return None
+        except Exception as error:  # noqa: BLE001 - an implementation's code may raise anything
+            told = f"native_kernel of {impl.impl_id}"
+            if told not in self._warned:
+                self._warned.add(told)
+                logger().warning(
+                    "Op %r: %r could not be handed to native code, Python goes on serving it: %s",
+                    self.op_name, impl.impl_id, one_line(error),
+                )  # fmt: skip
+            return None
 
     def _serves_alike(self, entry: _Entry, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> OpImpl | None:
         """What serves all calls of this one's form, if its own predicate takes them; None if that varies."""
@@ -223,6 +214,7 @@ class OpCall:
             return self(*args, **kwargs)
         args, kwargs = self._schema.bind(args, kwargs)
         self._schema.demand_tensors(args, kwargs)
+        args, kwargs = self._schema.resolved(args, kwargs)
         return self(*args, **kwargs)
 
     def explain(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Decision:
@@ -252,8 +244,15 @@ class OpCall:
             self._defaults, self._keyword_defaults = tuple(schema.positional.values()), schema.keyword
             self._schema, self._slots, self._check = schema, schema.slots, decl.check
             self._decl = decl  # last: it says to other threads that the rest is there
+        self._forget_unregistered()
         self._table = table = _Table(epoch.now, _env.get("TEFL_CHECK"))
         return table
+
+    def _forget_unregistered(self) -> None:
+        """Let go of implementations that are no longer registered, and of what they hold."""
+        now = {impl.impl_id: impl for impl in self._manager.registry.implementations(self.op_name)}
+        called = list(self._called_by.items())
+        self._called_by = {impl_id: call for impl_id, call in called if now.get(impl_id) is call.impl}
 
     def _resolve(self, key: Key, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Entry:
         token, device, *dtypes = key
@@ -288,18 +287,21 @@ class OpCall:
         self, entry: _Entry, args: tuple[Any, ...], kwargs: Mapping[str, Any], passed: dict[str, Exception]
     ) -> Any:
         """Try the candidates one after another; ``passed`` are those that have raised in this call."""
-        while (impl := self._choose(entry, args, kwargs, passed)) is not None:
-            function = self._function(impl)
-            try:
-                result = function(*args, **kwargs)
-            except Exception as error:
-                if self._is_final(entry, error):
-                    raise
-                passed[impl.impl_id] = error
-            else:
-                self._settle(entry, impl, function, passed)
-                return result
-        raise self._nothing_left(entry, args, kwargs, passed)
+        try:
+            while (impl := self._choose(entry, args, kwargs, passed)) is not None:
+                function = self._function(impl)
+                try:
+                    result = function(*args, **kwargs)
+                except Exception as error:
+                    if self._is_final(entry, error):
+                        raise
+                    passed[impl.impl_id] = error
+                else:
+                    self._settle(entry, impl, function, passed)
+                    return result
+            raise self._nothing_left(entry, args, kwargs, passed)
+        finally:
+            passed.clear()  # their tracebacks hold this frame: the cycle would keep the arguments alive
 
     def _choose(
         self, entry: _Entry, args: tuple[Any, ...], kwargs: Mapping[str, Any], passed: Mapping[str, Exception]
@@ -361,7 +363,8 @@ class OpCall:
         """What to raise: the last failure, caused by the first; or the explanation where none has failed."""
         errors = [error for error in passed.values() if not isinstance(error, NotSupported)]
         if errors:
-            errors[-1].__cause__ = errors[0] if len(errors) > 1 else errors[-1].__cause__
+            if errors[0] is not errors[-1]:
+                errors[-1].__cause__ = errors[0]
             return errors[-1]
         failed = {**entry.failed, **{impl_id: one_line(error) for impl_id, error in passed.items()}}
         key = self._key(policies.current_token(), args, kwargs)

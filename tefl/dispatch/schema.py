@@ -101,14 +101,41 @@ class Schema:
                 got = type(given[name]).__name__
                 raise TypeError(f"{self.op_name}: argument {name!r} must be {what}, got {got}")
 
+    def resolved(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+        """All arguments, without lazily negated or conjugated tensors: kernels read memory as it is.
+
+        ValueError where the op writes such a tensor.
+        """
+        lazy = [n for n, v in (*zip(self.positional, args, strict=True), *kwargs.items()) if _is_lazy(v)]
+        if not lazy:
+            return args, kwargs
+        if written := self.written.intersection(lazy):
+            name = min(written)
+            raise ValueError(
+                f"{self.op_name}: argument {name!r} is negated or conjugated lazily, and the op writes it. "
+                f"Give it {name}.resolve_conj().resolve_neg()."
+            )
+        return tuple(map(_resolved, args)), {name: _resolved(value) for name, value in kwargs.items()}
+
     def __str__(self) -> str:
         return f"{self.op_name}({', '.join((*self.positional, *self.keyword))})"
 
 
 def parse(decl: OpDecl) -> Schema:
-    """Read a declaration's schema string. RuntimeError, torch's own, where it is malformed."""
+    """Read a declaration's schema string. RuntimeError, torch's own, where it is malformed.
+
+    ValueError where a result is a list of tensors, whose members nobody would look at.
+    """
     parsed = torch._C.parse_schema(f"tefl::{decl.name}{decl.schema}")
     arguments = parsed.arguments
+    for index, result in enumerate(parsed.returns):
+        if "List[Tensor]" in str(result.type) or "List[Optional[Tensor]]" in str(result.type):
+            raise ValueError(
+                f"op {decl.name!r}: result {index} is {result.type}; wanted is Tensor. "
+                "Return each tensor as a result of its own, or one tensor that holds them all."
+            )
     return Schema(
         decl.name,
         {a.name: _default(a) for a in arguments if not a.kwarg_only},
@@ -127,6 +154,18 @@ def _is_tensor(value: Any, wanted: str) -> bool:
         is_list = isinstance(value, (list, tuple))
         return is_list and all(m is None or isinstance(m, torch.Tensor) for m in value)
     return isinstance(value, torch.Tensor)
+
+
+def _is_lazy(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return value.is_neg() or value.is_conj()
+    return isinstance(value, (list, tuple)) and any(map(_is_lazy, value))
+
+
+def _resolved(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.resolve_conj().resolve_neg()
+    return [_resolved(member) for member in value] if isinstance(value, (list, tuple)) else value
 
 
 def _slots(arguments: Sequence[Any]) -> tuple[int, ...] | None:

@@ -71,8 +71,11 @@ class Recipe:
         """The native kernel, in a capsule, for calls with such arguments; None where there can be none.
 
         ``arguments`` are all of a call's, in order, each tensor another object. There is none where one of
-        the kernels can only be launched from Python, or reads a tensor that is no argument.
+        the kernels can only be launched from Python, where one reads or a buffer copies a tensor that is no
+        argument, and where one buffer is two results, which would share memory.
         """
+        if len(set(self.results)) < len(self.results):
+            return None
         numbers = {id(arg): ("input", i) for i, arg in enumerate(arguments) if isinstance(arg, Tensor)}
         buffers: dict[Buffer, int] = {}
 
@@ -91,6 +94,8 @@ class Recipe:
                 return None
             operands = tuple(map(operand, ready.args))
             steps.append((ready.kernel, each.grid, ready.block, ready.shared_bytes, operands))
+        if any(buffer.source is not None and id(buffer.source) not in numbers for buffer in buffers):
+            return None
         made = [
             (b.shape, b.dtype, None if b.source is None else numbers[id(b.source)][1], b.zero)
             for b in buffers

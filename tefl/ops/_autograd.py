@@ -40,6 +40,8 @@ def autograd_kernel(decl: OpDecl) -> Callable[..., Any]:
         tensors = tuple(_tensors(values))
         _refuse_forward_mode(decl.name, tensors)
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+            if decl.backward is not None:
+                _refuse_gradients_of_lists(node.signature, values)
             return _record(node, keyset, values)
         return _below(node, keyset, values)
 
@@ -214,6 +216,17 @@ def _call_backward(ctx: Any, values: Values) -> Any:
 
 def _zeros(shape: torch.Size, dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.zeros(shape, dtype=dtype, device=device)
+
+
+def _refuse_gradients_of_lists(signature: Signature, values: Values) -> None:
+    """A node that is differentiable has edges to the arguments that are tensors, and to none in a list."""
+    for name, value in zip(signature.names, values, strict=True):
+        if isinstance(value, (list, tuple)) and any(t.requires_grad for t in _tensors((value,))):
+            raise NotImplementedError(
+                f"tefl::{signature.name} has no derivative with regard to the tensors in the list {name}, "
+                "and one of them requires grad. Pass them detached, [t.detach() for t in ...], or call the "
+                "op under torch.no_grad()."
+            )
 
 
 def _refuse_forward_mode(op: str, tensors: tuple[Tensor, ...]) -> None:

@@ -20,6 +20,7 @@ class Signature:
         self.name = name
         self._op: Any = getattr(torch.ops.tefl, name).default
         arguments = self._op._schema.arguments
+        self.names = tuple(argument.name for argument in arguments)
         self._positional = sum(not argument.kwarg_only for argument in arguments)
         self._keywords = tuple(argument.name for argument in arguments if argument.kwarg_only)
         self._defaults = tuple(argument.default_value for argument in arguments)

@@ -125,6 +125,37 @@ class TestArguments:
         with pytest.raises(TypeError, match="argument 'inputs' must be a list of tensors, got Tensor"):
             manager.call(name, x, scale=x)
 
+    def test_a_lazily_negated_or_conjugated_tensor_is_made_a_plain_one(
+        self, manager: OpManager, add, declared
+    ) -> None:
+        """As torch.ops does for kernels, which read memory as it is."""
+        name = declared(
+            "(Tensor[] inputs, *, Tensor? other=None) -> Tensor", fake=lambda inputs, **k: inputs[0]
+        )
+        seen: list[torch.Tensor] = []
+
+        def read(inputs: list[torch.Tensor], *, other: torch.Tensor) -> torch.Tensor:
+            seen[:] = *inputs, other
+            return inputs[0].clone()
+
+        add("vendor.acme", read, to=name)
+        values = torch.tensor([1 + 2j, 3 - 4j])
+        given = values.conj().imag, values.conj(), values.real
+        assert (given[0].is_neg(), given[1].is_conj()) == (True, True)
+        manager.call(name, list(given[:2]), other=given[2])
+        assert not any(tensor.is_neg() or tensor.is_conj() for tensor in seen)
+        assert [tensor.tolist() for tensor in seen] == [[-2.0, 4.0], [1 - 2j, 3 + 4j], [1.0, 3.0]]
+
+    def test_one_that_the_op_writes_is_refused(self, manager: OpManager, add, declared) -> None:
+        name = declared("(Tensor(a!) total, Tensor x) -> ()", fake=lambda total, x: None)
+        add("vendor.acme", lambda total, x: None, to=name)
+        lazy = torch.ones(2, dtype=torch.complex64).conj()
+        manager.call(name, torch.ones(2), lazy)
+        with pytest.raises(
+            ValueError, match=r"argument 'total' is negated or conjugated lazily.*resolve_conj"
+        ):
+            manager.call(name, lazy, torch.ones(2))
+
     def test_the_check_runs_before_any_implementation_is_chosen(
         self, manager: OpManager, add, implementation, declared, x: torch.Tensor
     ) -> None:
@@ -215,6 +246,23 @@ class TestResults:
             assert (x == 1).all()
         (warning,) = warnings_in("vendor.acme")
         assert "in its own memory" in warning
+
+    def test_an_inference_tensor_is_copied_with_one_warning(
+        self, manager: OpManager, add, name: str, x: torch.Tensor, warnings_in
+    ) -> None:
+        results = torch.inference_mode()(lambda input, *a, **k: (input + 0, statistics(input)))
+        add("vendor.acme", results, to=name)
+        for _ in range(2):
+            assert not any(result.is_inference() for result in manager.call(name, x, None))
+        assert len(warnings_in("vendor.acme")) == 1
+
+    @pytest.mark.parametrize("results", ["Tensor[]", "(Tensor, Tensor[])", "Tensor?[]"])
+    def test_an_op_whose_result_is_a_list_of_tensors_is_refused(
+        self, manager: OpManager, declared, x: torch.Tensor, results: str
+    ) -> None:
+        name = declared(f"(Tensor x) -> {results}")
+        with pytest.raises(ValueError, match=rf"op '{name}': result \d is .*; wanted is Tensor"):
+            manager.call(name, x)
 
     def test_an_argument_handed_back_does_not_share_memory_in_a_graph(self) -> None:
         def hand_back(input: torch.Tensor, *args: Any, **options: Any) -> tuple[torch.Tensor, torch.Tensor]:

@@ -303,3 +303,26 @@ def test_an_exception_that_cannot_be_printed_falls_back_like_any_other(
         assert manager.call(op) == "served"
     (warning,) = warnings_in("'reference.torch' ran instead")
     assert "Unprintable: (its __str__ raises)" in warning
+
+
+def test_the_last_failure_is_raised_and_caused_by_the_first(
+    manager: OpManager, add, implementation, op: str
+) -> None:
+    first, last = ZeroDivisionError("first"), ArithmeticError("last")
+    add("default.flagos", implementation(error=first))
+    add("reference.torch", implementation(error=last))
+    with pytest.raises(ArithmeticError) as caught:
+        manager.call(op)
+    assert caught.value is last
+    assert last.__cause__ is first
+
+
+def test_an_error_that_two_share_does_not_become_its_own_cause(
+    manager: OpManager, add, implementation, op: str
+) -> None:
+    shared = ZeroDivisionError("of a library that both use")
+    add("default.flagos", implementation(error=shared))
+    add("reference.torch", implementation(error=shared))
+    with pytest.raises(ZeroDivisionError):
+        manager.call(op)
+    assert shared.__cause__ is None

@@ -48,12 +48,28 @@ def test_ops_run_and_are_differentiated_under_the_policy_of_their_forward(
             torch.ops.tefl.rmsnorm_fwd(x, w[:2])
         except ValueError as error:
             print(error)
+        from tefl.dispatch import Backward, OpDecl
+        add = lambda x, others: x + sum(others)
+        tefl.ops.register(OpDecl("add_bwd", "test", "(Tensor grad) -> Tensor", torch.empty_like, torch.clone))
+        tefl.ops.register(OpDecl(
+            "add", "test", "(Tensor x, Tensor[] others) -> Tensor", lambda x, _: torch.empty_like(x), add,
+            backward=Backward("add_bwd", (("grad", 0),), (0, None)),
+        ))
+        for op, fn in (("add", add), ("add_bwd", torch.clone)):
+            registry.register_impl(tefl.OpImpl(op, "reference.torch", "reference", fn))
+        torch.ops.tefl.add(w, [w.detach()]).sum().backward()
+        assert w.grad.tolist() == [1.0] * 4
+        try:
+            torch.ops.tefl.add(w, [w.detach(), w])
+        except NotImplementedError as error:
+            print(error)
     """
     done = fresh_python(args=["-c", textwrap.dedent(code), str(unbuilt)])
-    where, calls, error = done.stdout.splitlines()
+    where, calls, error, dropped = done.stdout.splitlines()
     assert where.startswith(str(unbuilt))
     assert calls == "{('rmsnorm_bwd', 'vendor.spy', 'cpu'): 1}"
     assert "weight has shape (2,)" in error
+    assert "tefl::add has no derivative with regard to the tensors in the list others" in dropped
 
 
 def test_info_says_so_once(fresh_python, unbuilt: Path) -> None:

@@ -72,6 +72,24 @@ def test_a_value_that_is_off_is_reported_with_where_and_how_far(plug) -> None:
     assert "float32 (4, 8), float32 (8,)" in said
 
 
+@pytest.mark.parametrize(
+    ("shape", "strides"), [((1, 8), (1, 1)), ((4, 1, 8), (8, 99, 1)), ((0, 8), (1, 5))], ids=str
+)
+def test_strides_that_lead_nowhere_are_not_compared(
+    plug, shape: tuple[int, ...], strides: tuple[int, ...]
+) -> None:
+    """Those of dimensions of size one, and all of a tensor without elements."""
+
+    def strided(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        out, rsigma = right(*args, **kwargs)
+        return torch.empty_strided(shape, strides).copy_(out), rsigma
+
+    plug(strided)
+    for _ in range(2):
+        rmsnorm(torch.randn(shape), torch.ones(8))
+        rmsnorm(torch.empty_strided(shape, strides).fill_(2), torch.ones(8))
+
+
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_what_is_not_finite_is_off(plug, bad: float) -> None:
     plug(lambda *args, **kwargs: (right(*args, **kwargs)[0], right(*args, **kwargs)[1] * bad))
