@@ -5,6 +5,8 @@
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
+
 #include "dispatch/policy.h"
 
 namespace tefl::dispatch {
@@ -23,6 +25,20 @@ Edge edge_to(const at::Tensor& tensor) {
 }
 
 Edge edge_to(const c10::IValue& value) { return value.isTensor() ? edge_to(value.toTensor()) : Edge(); }
+
+bool holds_list_that_requires_grad(const c10::IValue& value) {
+  const auto requires_grad = [](const at::Tensor& tensor) {
+    return tensor.defined() && tensor.requires_grad();
+  };
+  if (value.isTensorList()) {
+    const std::vector<at::Tensor> tensors = value.toTensorVector();
+    return std::any_of(tensors.begin(), tensors.end(), requires_grad);
+  }
+  if (!value.isOptionalTensorList()) return false;
+  const std::vector<std::optional<at::Tensor>> tensors = value.toOptionalTensorVector();
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [&](const std::optional<at::Tensor>& t) { return t && requires_grad(*t); });
+}
 
 // Connects a result to the node. One that is an argument handed back, or that has a history already, is
 // connected as a tensor of its own, so that nobody else's history changes.
@@ -75,6 +91,7 @@ void Autograd::below(const Call& call) const {
 }
 
 void Autograd::record(const Call& call, const Formula& formula) const {
+  refuse_gradients_of_lists(call);
   const c10::IValue* const arguments = call.stack->data() + call.begin;
   edge_list edges;
   edges.reserve(formula.edges.size());
@@ -124,6 +141,17 @@ bool Autograd::examine(const Call& call) const {
     requires_grad |= tensor.requires_grad();
   });
   return requires_grad;
+}
+
+void Autograd::refuse_gradients_of_lists(const Call& call) const {
+  for (const size_t i : tensors_) {
+    TORCH_CHECK_NOT_IMPLEMENTED(!holds_list_that_requires_grad((*call.stack)[call.begin + i]),
+                                "tefl::", name_, " has no derivative with regard to the tensors in the list ",
+                                op_.schema().arguments()[i].name(),
+                                ", and one of them requires grad. Pass them detached, [t.detach() for t in "
+                                "...], or call the op under "
+                                "torch.no_grad().");
+  }
 }
 
 void Autograd::refuse_unseen_writes(const Call& call) const {

@@ -41,6 +41,8 @@ class Autograd {
   void each_tensor(const Call& call, c10::function_ref<void(const at::Tensor&)> visit) const;
   // Whether a tensor requires grad. Raises where one has a forward-mode tangent.
   bool examine(const Call& call) const;
+  // A node has edges to the arguments that are tensors, and to none in a list.
+  void refuse_gradients_of_lists(const Call& call) const;
   void refuse_unseen_writes(const Call& call) const;
   void bump_versions(const std::vector<at::Tensor>& written) const;
   std::vector<at::Tensor> written(const Call& call) const;

@@ -70,6 +70,7 @@ TokenGuard::TokenGuard(int64_t token) : outer_token_(applied.token), outer_frame
   PyObject* frame = nullptr;
   if (contexts_are_open()) {
     const Gil gil;
+    drop_discarded();  // the frames of earlier guards, which a backward lets go of without the GIL
     frame = innermost().frame.release();
   }
   applied = {token, frame};

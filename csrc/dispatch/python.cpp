@@ -87,13 +87,16 @@ void install_autograd(const std::string& name, const std::optional<GivenBackward
   install<AutogradKernel>(name, c10::DispatchKey::Autograd, autograd);
 }
 
-std::vector<Promise> promises_of(const py::object& wanted) {
-  std::vector<Promise> promises;
+std::vector<std::optional<Promise>> promises_of(const py::object& wanted) {
+  std::vector<std::optional<Promise>> promises;
   if (wanted.is_none()) return promises;
   for (const py::handle each : wanted) {
-    if (!THPVariable_Check(each.ptr())) return {};
+    if (!THPVariable_Check(each.ptr())) {
+      promises.emplace_back();
+      continue;
+    }
     const at::Tensor& tensor = THPVariable_Unpack(each.ptr());
-    promises.push_back({tensor.scalar_type(), tensor.sizes().vec(), tensor.strides().vec()});
+    promises.push_back(Promise{tensor.scalar_type(), tensor.sizes().vec(), tensor.strides().vec()});
   }
   return promises;
 }

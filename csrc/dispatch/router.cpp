@@ -1,6 +1,7 @@
 #include "dispatch/router.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/InferenceMode.h>
 #include <torch/csrc/Exceptions.h>
 
 #include <sstream>
@@ -146,12 +147,16 @@ void Router::refuse_write(const Line& line, const std::string& argument) const {
 bool Router::accepts(const Line& line, const PythonArguments& arguments) const {
   if (!line.supports) return true;
   const PyRef answer = convention_.call(line.supports.get(), arguments);
-  if (!answer) PyErr_Clear();  // Python asks again, and reports what was raised
+  if (!answer) {
+    if (!PyErr_ExceptionMatches(PyExc_Exception)) throw_python_error();  // an interrupt stays one
+    PyErr_Clear();  // Python asks again, and reports what was raised
+  }
   return answer.get() == Py_None || answer.get() == Py_True;
 }
 
 bool Router::keeps_promises(const torch::jit::Stack& stack, const Line& line, const Results& results) const {
   if (line.promises.empty()) return true;
+  if (line.promises.size() != results.size()) return false;
   c10::SmallVector<const at::Tensor*, 16> taken;  // whose memory is not a result's
   for (size_t i = stack.size() - convention_.arity(); i < stack.size(); ++i) {
     if (stack[i].isTensor() && stack[i].toTensor().defined()) taken.push_back(&stack[i].toTensor());
@@ -161,7 +166,8 @@ bool Router::keeps_promises(const torch::jit::Stack& stack, const Line& line, co
   for (size_t i = 0; i < results.size(); ++i) {
     if (!results[i].isTensor()) continue;
     const at::Tensor& result = results[i].toTensor();
-    if (!line.promises[i].is_kept_by(result)) return false;
+    if (line.promises[i] && !line.promises[i]->is_kept_by(result)) return false;
+    if (result.is_inference() && !c10::InferenceMode::is_enabled()) return false;
     if (arguments > 0 && result.device() != taken[0]->device()) return false;
     for (const at::Tensor* other : taken) {
       if (result.is_alias_of(*other)) return false;

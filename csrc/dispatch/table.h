@@ -46,8 +46,8 @@ struct Line {
   PyRef supports;
   // (result, args, kwargs) -> the result in the promised form; raises where it cannot be brought to it.
   PyRef mend;
-  // One an output; none where the implementation is trusted to keep to it.
-  std::vector<Promise> promises;
+  // One an output, none for one that is no tensor; empty where the implementation is trusted to keep to it.
+  std::vector<std::optional<Promise>> promises;
   // Whether the implementation is not trusted either to leave alone what the op leaves alone.
   bool is_watched;
 };

@@ -2,13 +2,16 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
+
 namespace tefl::dispatch {
 namespace {
 
-uint32_t version(const at::Tensor& tensor) {
-  if (!tensor.defined()) return 0;
+std::optional<uint32_t> version(const at::Tensor& tensor) {
+  if (!tensor.defined()) return std::nullopt;
   const c10::VariableVersion& counter = tensor.unsafeGetTensorImpl()->version_counter();
-  return counter.enabled() ? counter.current_version() : 0;  // inference tensors have none
+  if (!counter.enabled()) return std::nullopt;  // inference tensors have none
+  return counter.current_version();
 }
 
 bool is_written(const c10::Argument& argument) {
@@ -20,17 +23,22 @@ bool is_written(const c10::Argument& argument) {
 ReadOnly::ReadOnly(const c10::FunctionSchema& schema) : arity_(schema.arguments().size()) {
   for (size_t i = 0; i < arity_; ++i) {
     const c10::Argument& argument = schema.arguments()[i];
-    if (argument.type()->str().find("Tensor") == std::string::npos || is_written(argument)) continue;
+    if (argument.type()->str().find("Tensor") == std::string::npos) continue;
+    if (is_written(argument)) {
+      written_.push_back(i);
+      continue;
+    }
     positions_.push_back(i);
     names_.push_back(argument.name());
   }
 }
 
 template <class Visit>
-void ReadOnly::each_tensor(const torch::jit::Stack& stack, Visit visit) const {
+void ReadOnly::each_tensor(const torch::jit::Stack& stack, const std::vector<size_t>& positions,
+                           Visit visit) const {
   const c10::IValue* const first = stack.data() + (stack.size() - arity_);
-  for (size_t i = 0; i < positions_.size(); ++i) {
-    const c10::IValue& value = first[positions_[i]];
+  for (size_t i = 0; i < positions.size(); ++i) {
+    const c10::IValue& value = first[positions[i]];
     if (value.isTensor()) {
       visit(i, value.toTensor());
     } else if (value.isTensorList()) {
@@ -44,16 +52,28 @@ void ReadOnly::each_tensor(const torch::jit::Stack& stack, Visit visit) const {
 }
 
 Versions ReadOnly::versions(const torch::jit::Stack& stack) const {
+  c10::SmallVector<at::Tensor, 4> written;
+  each_tensor(stack, written_, [&](size_t, const at::Tensor& tensor) {
+    if (tensor.defined() && tensor.has_storage()) written.push_back(tensor);
+  });
+  const auto is_written_too = [&](const at::Tensor& tensor) {
+    return std::any_of(written.begin(), written.end(),
+                       [&](const at::Tensor& other) { return tensor.is_alias_of(other); });
+  };
   Versions found;
-  each_tensor(stack, [&](size_t, const at::Tensor& tensor) { found.push_back(version(tensor)); });
+  each_tensor(stack, positions_, [&](size_t, const at::Tensor& tensor) {
+    const bool is_telling = tensor.defined() && (!tensor.has_storage() || !is_written_too(tensor));
+    found.push_back(is_telling ? version(tensor) : std::nullopt);
+  });
   return found;
 }
 
 std::optional<std::string> ReadOnly::written(const torch::jit::Stack& stack, const Versions& since) const {
   std::optional<std::string> name;
   size_t next = 0;
-  each_tensor(stack, [&](size_t i, const at::Tensor& tensor) {
-    if (version(tensor) != since[next++] && !name) name = names_[i];
+  each_tensor(stack, positions_, [&](size_t i, const at::Tensor& tensor) {
+    const std::optional<uint32_t> before = since[next++];
+    if (before && version(tensor) != before && !name) name = names_[i];
   });
   return name;
 }

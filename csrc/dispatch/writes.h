@@ -11,8 +11,9 @@
 
 namespace tefl::dispatch {
 
-// The versions of a call's tensors, of those that the op must leave alone.
-using Versions = c10::SmallVector<uint32_t, 8>;
+// The versions of a call's tensors, of those that the op must leave alone. None for one that cannot tell: an
+// inference tensor, and one in the memory of an argument that the op writes, with which it shares its count.
+using Versions = c10::SmallVector<std::optional<uint32_t>, 8>;
 
 class ReadOnly {
  public:
@@ -23,12 +24,14 @@ class ReadOnly {
   std::optional<std::string> written(const torch::jit::Stack& stack, const Versions& since) const;
 
  private:
+  // Visits the tensors of the arguments at these positions, with the number of the position.
   template <class Visit>
-  void each_tensor(const torch::jit::Stack& stack, Visit visit) const;
+  void each_tensor(const torch::jit::Stack& stack, const std::vector<size_t>& positions, Visit visit) const;
 
   size_t arity_;
   std::vector<size_t> positions_;
   std::vector<std::string> names_;  // one a position
+  std::vector<size_t> written_;     // positions of arguments that the op writes
 };
 
 }  // namespace tefl::dispatch

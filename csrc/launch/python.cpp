@@ -86,6 +86,11 @@ class Reader {
                             " is on " + tensor.device().str() + ", another one on " + device_->str() +
                             "; wanted all tensors on one device");
     }
+    if (tensor.is_neg() || tensor.is_conj()) {
+      throw py::value_error("kernel '" + kernel_.name() + "': argument " + std::to_string(position) +
+                            " is negated or conjugated lazily, so that its memory holds other values; pass "
+                            "tensor.resolve_conj().resolve_neg()");
+    }
     return tensor.data_ptr();
   }
 
@@ -98,12 +103,27 @@ void launch(Kernel& kernel, const py::tuple& grid, const py::tuple& block, uint3
   HANDLE_TH_ERRORS  // for torch.OutOfMemoryError and torch.AcceleratorError
       Reader reader(kernel);
   const Arguments arguments = reader.read(values);
-  const Config config{size3(grid), size3(block), shared_bytes};
+  const Config config{size3(kernel, "grid", grid), size3(kernel, "block", block), shared_bytes};
   const c10::Device device = reader.device();
   // A launch may wait for room in the stream's queue, or run the kernel there and then.
   const py::gil_scoped_release unlocked;
   kernel.launch(device, config, arguments);
   END_HANDLE_TH_ERRORS_PYBIND
+}
+
+// One dimension of a grid or block.
+uint32_t part_of(const std::string& place, const py::handle& value) {
+  const auto index = py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()));
+  if (!index) {
+    PyErr_Clear();
+    throw py::type_error(place + " must consist of ints, got " + Py_TYPE(value.ptr())->tp_name);
+  }
+  int overflow = 0;
+  const int64_t part = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
+  if (overflow != 0 || part < 0 || part > std::numeric_limits<uint32_t>::max())
+    throw py::value_error(place + " has " + py::str(index).cast<std::string>() +
+                          "; wanted are ints from 0 to 4294967295");
+  return static_cast<uint32_t>(part);
 }
 
 template <typename T>
@@ -115,13 +135,13 @@ uint64_t bits(T value) {
 
 }  // namespace
 
-Size3 size3(const py::tuple& value) {
+Size3 size3(const Kernel& kernel, const char* what, const py::tuple& value) {
   Size3 size;
   uint32_t* const parts[] = {&size.x, &size.y, &size.z};
+  const std::string place = "kernel '" + kernel.name() + "': the " + what;
   if (value.size() > 3)
-    throw py::value_error("a grid or block has at most three dimensions, got " +
-                          std::to_string(value.size()));
-  for (size_t i = 0; i < value.size(); ++i) *parts[i] = value[i].cast<uint32_t>();
+    throw py::value_error(place + " has at most three dimensions, got " + std::to_string(value.size()));
+  for (size_t i = 0; i < value.size(); ++i) *parts[i] = part_of(place, value[i]);
   return size;
 }
 

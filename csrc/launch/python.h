@@ -9,8 +9,9 @@ namespace tefl::launch {
 
 void bind(pybind11::module_& module);
 
-/// A grid or a block out of a tuple of up to three numbers.
-Size3 size3(const pybind11::tuple& value);
+/// A grid or a block (`what`) out of a tuple of up to three numbers. TypeError or ValueError, with the
+/// kernel's name, where it is none.
+Size3 size3(const Kernel& kernel, const char* what, const pybind11::tuple& value);
 
 /// A number, or None for a null pointer, as the bytes of the kernel's parameter of that type. `position`
 /// counts what the caller gives. TypeError or ValueError where it does not fit.

@@ -67,7 +67,8 @@ using GivenStep = std::tuple<std::shared_ptr<Kernel>, py::tuple, py::tuple, uint
 std::vector<Step> steps_of(const std::vector<GivenStep>& given) {
   std::vector<Step> steps;
   for (const auto& [kernel, grid, block, shared_bytes, operands] : given) {
-    steps.push_back({kernel, {size3(grid), size3(block), shared_bytes}, operands_of(*kernel, operands)});
+    const Config config{size3(*kernel, "grid", grid), size3(*kernel, "block", block), shared_bytes};
+    steps.push_back({kernel, config, operands_of(*kernel, operands)});
   }
   return steps;
 }

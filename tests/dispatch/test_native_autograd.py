@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from native_op import numbers
 from torch import Tensor
 
 import tefl
@@ -203,3 +204,28 @@ def test_only_the_gradients_that_are_asked_for_are_handed_on(x: Tensor, weight: 
     both = torch.autograd.grad(out, (x, weight))
     assert torch.equal(only, both[1])
     assert weight.grad is None
+
+
+@pytest.mark.parametrize("members", ["Tensor[]", "Tensor?[]"])
+def test_a_gradient_to_a_tensor_in_a_list_is_refused_rather_than_dropped(members: str) -> None:
+    name = f"test_native_{next(numbers)}"
+    tefl.ops.register(OpDecl(f"{name}_bwd", "test", "(Tensor grad) -> Tensor", torch.empty_like, torch.clone))
+    backward = tefl.dispatch.Backward(f"{name}_bwd", (("grad", 0),), (0, None))
+    schema = f"(Tensor x, {members} others) -> Tensor"
+    function = lambda x, others: x + sum(others)  # noqa: E731
+    tefl.ops.register(
+        OpDecl(name, "test", schema, lambda x, _: torch.empty_like(x), function, None, backward)
+    )
+    op, registry = getattr(torch.ops.tefl, name), tefl.get_registry()
+    for each, fn in ((name, function), (f"{name}_bwd", torch.clone)):
+        registry.register_impl(tefl.OpImpl(each, "reference.torch", "reference", fn))
+    leaf, plain = torch.ones(2, requires_grad=True), torch.ones(2)
+    for x in (leaf, plain):
+        with pytest.raises(NotImplementedError, match=f"tefl::{name} has no derivative .* the list others"):
+            op(x, [plain, leaf])
+    with torch.no_grad():
+        assert op(plain, [plain, leaf]).tolist() == [3.0, 3.0]
+    op(leaf, [plain, leaf.detach()]).sum().backward()
+    assert leaf.grad is not None
+    for each in (name, f"{name}_bwd"):
+        registry.unregister("reference.torch", each)

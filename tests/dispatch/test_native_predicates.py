@@ -63,3 +63,25 @@ def test_one_that_names_a_faster_one_by_the_form_gives_way_natively(native: Op, 
     with tefl.with_denied_vendors("acme"):
         for _ in range(3):
             assert native.call(x)[0].sum() == 30
+
+
+def test_an_interrupt_in_a_predicate_stays_one_and_an_error_is_a_no(native: Op, x: Tensor) -> None:
+    raised: list[BaseException] = []
+
+    def predicate(*args: Any, **kwargs: Any) -> bool:
+        if raised:
+            raise raised.pop()
+        return True
+
+    native.add("vendor.acme", scaled, supports=predicate)
+    native.add("reference.torch", lambda *args, **options: (torch.zeros(2, 3), torch.zeros(2)))
+    with tefl.with_preference("vendor"):
+        for _ in range(3):
+            assert native.call(x)[0].sum() == 30
+        for error in (KeyboardInterrupt(), SystemExit(3)):
+            raised[:] = [error]
+            with pytest.raises(type(error)):
+                native.call(x)
+        raised[:] = [OSError("first"), OSError("second")]  # the router asks, and then Python does
+        assert native.call(x)[0].sum() == 0
+        assert native.call(x)[0].sum() == 30

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
-from native_op import Op
+from native_op import Op, numbers
 from torch import Tensor
 
 import tefl
+from tefl.dispatch import OpDecl
 from tefl.dispatch.native import is_attached
 
 pytestmark = pytest.mark.skipif(not is_attached(), reason="tests the compiled router, which was not built")
@@ -72,3 +73,64 @@ def test_a_dtype_or_shape_that_can_be_mended_is(
         assert (out.dtype, total.shape) == (torch.float32, (2,))
         torch.testing.assert_close((out, total), (x * 2, x.sum(-1)))
     assert len(warnings_in("brought to")) == 1
+
+
+@pytest.fixture
+def mixed() -> Iterator[Callable[[Callable[..., Any]], Any]]:
+    """An op of a tensor and an int, served by a function."""
+    name = f"test_native_{next(numbers)}"
+    tefl.ops.register(
+        OpDecl(name, "test", "(Tensor x) -> (Tensor, int)", lambda x: (torch.empty_like(x), 0), torch.clone)
+    )
+
+    def served_by(fn: Callable[..., Any]) -> Any:
+        tefl.get_registry().register_impl(tefl.OpImpl(name, "vendor.acme", "vendor", fn, vendor="acme"))
+        return getattr(torch.ops.tefl, name)
+
+    yield served_by
+    tefl.get_registry().unregister("vendor.acme", name)
+
+
+@pytest.mark.parametrize("fn", [lambda x: (x.double(), 3), lambda x: (x, 3)], ids=["dtype", "memory"])
+def test_a_tensor_beside_a_result_that_is_none_is_looked_at_as_well(mixed, x: Tensor, fn: Any) -> None:
+    op = mixed(fn)
+    for _ in range(3):
+        out, number = op(x)
+        assert (out.dtype, number) == (x.dtype, 3)
+        assert out.data_ptr() != x.data_ptr()
+
+
+@pytest.mark.parametrize("calls_before", [0, 2], ids=["at first", "after good ones"])
+def test_an_inference_tensor_is_copied_for_a_caller_who_is_not_in_that_mode(
+    native: Op, x: Tensor, calls_before: int, warnings_in: Callable[[str], list[str]]
+) -> None:
+    count = itertools.count()
+
+    def implementation(input: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if next(count) < calls_before:
+            return ok(input)
+        with torch.inference_mode():
+            return ok(input)
+
+    native.add("vendor.acme", implementation)
+    for _ in range(calls_before + 3):
+        results = native.call(x)
+        assert not any(result.is_inference() for result in results)
+        assert torch.equal(results[0], x * 2)
+    assert len(warnings_in("brought to")) == 1
+    with torch.inference_mode():
+        assert all(result.is_inference() for result in native.call(x))
+
+
+def test_two_results_that_are_slices_of_one_buffer_get_memory_of_their_own(native: Op, x: Tensor) -> None:
+    def slices(input: Tensor, *args: Any, **kwargs: Any) -> Any:
+        flat = torch.cat([input.flatten() * 2, input.sum(-1)])
+        return flat[:6].view(2, 3), flat[6:]
+
+    native.add("vendor.acme", slices)
+    for _ in range(3):
+        out, total = native.call(x)
+        version = total._version
+        out.zero_()
+        assert total.tolist() == [3.0, 12.0]
+        assert total._version == version

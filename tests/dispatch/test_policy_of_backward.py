@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import tefl
+from tefl.dispatch.native import is_attached
 
 
 @pytest.fixture(autouse=True)
@@ -68,6 +70,17 @@ def test_the_policy_after_backward_is_what_it_was_before() -> None:
         loss.backward()
         assert tefl.dispatch.policy.current_policy().prefer == "reference"
     assert tefl.dispatch.policy.open_contexts == 0
+
+
+@pytest.mark.skipif(not is_attached(), reason="tests the compiled node, which was not built")
+def test_backwards_inside_a_context_hold_on_to_it_no_longer_than_they_run() -> None:
+    x, w = leaves()
+    with tefl.with_preference("vendor"):
+        frame = tefl.dispatch.policy.FRAME.get()
+        before = sys.getrefcount(frame)
+        for _ in range(100):
+            forward(x, w).backward()
+        assert sys.getrefcount(frame) <= before + 2  # the last backward's may still be held
 
 
 def test_checkpoint_contexts_keep_the_policy_for_the_recomputation() -> None:

@@ -136,6 +136,43 @@ def test_what_the_schema_declares_as_written_may_be_and_nothing_else(calls: int)
         tefl.get_registry().unregister("vendor.acme", name)
 
 
+SHARING: dict[str, Callable[[], tuple[Tensor, Tensor, Tensor]]] = {
+    "slices": lambda: ((flat := torch.zeros(8)), flat[:4], flat[4:]),
+    "a chunk and what it is of": lambda: ((flat := torch.zeros(8)), flat.chunk(2)[0], flat.detach()[4:]),
+    "the same": lambda: ((flat := torch.zeros(4)), flat, flat),
+}
+
+
+@pytest.mark.parametrize("sharing", SHARING.values(), ids=SHARING)
+def test_what_shares_memory_with_a_written_argument_is_not_taken_for_written(
+    sharing: Callable[[], tuple[Tensor, Tensor, Tensor]],
+) -> None:
+    """Slices of one flat buffer have one count of writes; an argument beside them is watched as ever."""
+    name, also = f"test_native_{next(numbers)}", []
+    schema = "(Tensor(a!)[] totals, Tensor[] parts, Tensor other) -> ()"
+    tefl.ops.register(OpDecl(name, "test", schema, lambda *args: None, lambda *args: None))
+
+    def add(totals: list[Tensor], parts: list[Tensor], other: Tensor) -> None:
+        for total, part in zip(totals, parts, strict=True):
+            total += part + 1
+        for write in also:
+            write(other)
+
+    tefl.get_registry().register_impl(tefl.OpImpl(name, "vendor.acme", "vendor", add, vendor="acme"))
+    op = getattr(torch.ops.tefl, name)
+    try:
+        for call in (*[op] * 3, lambda *args: tefl.get_manager().call(name, *args)):
+            _, total, part = sharing()
+            call([total], [part], torch.ones(1))
+            assert total.tolist() == [1.0] * 4
+            also[:] = [lambda other: other.zero_()]
+            with pytest.raises(UndeclaredWrite, match=r"argument 'other'.*another thread"):
+                call([total], [part], torch.ones(1))
+            also.clear()
+    finally:
+        tefl.get_registry().unregister("vendor.acme", name)
+
+
 def test_inference_tensors_are_not_watched(native: Op, x: Tensor) -> None:
     """They carry no count of writes."""
     native.add("vendor.acme", scaled)

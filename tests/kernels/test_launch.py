@@ -13,25 +13,7 @@ import pytest
 import torch
 
 from ..conftest import RunPython
-
-PRELUDE = """
-import time, threading, torch, tefl
-from pathlib import Path
-from tefl import _native
-from tefl.kernels.launcher import BinaryKernel
-from tefl.privateuse1 import PrivateUse1Backend, register_backend
-
-register_backend(PrivateUse1Backend("maca", "sim"))
-library = Path({library!r})
-mix = BinaryKernel(library, "mix", "ppilfd")
-
-def raised(call):
-    try:
-        call()
-    except Exception as error:
-        return f"{{type(error).__name__}}: {{error}}"
-    raise AssertionError("nothing was raised")
-"""
+from .sim_op import CLAIMED
 
 Launch = Callable[[str], str]
 
@@ -41,7 +23,7 @@ def launch(fresh_python: RunPython, sim_library: Path) -> Launch:
     """Run code that launches the kernels of sim_kernels.c on the devices maca:0 and maca:1."""
 
     def run(code: str) -> str:
-        return fresh_python(PRELUDE.format(library=str(sim_library)) + textwrap.dedent(code)).stdout
+        return fresh_python(CLAIMED.format(library=str(sim_library)) + textwrap.dedent(code)).stdout
 
     return run
 
@@ -148,6 +130,12 @@ def test_arguments_that_do_not_fit_are_refused_before_anything_is_launched(launc
                      (a, a, 1, 1, 1.0), (a, 7, 1, 1, 1.0, 1.0), (a, a, 1, 1, "x", 1.0),
                      (None, None, 1, 1, 1.0, 1.0), (a.cpu(), None, 1, 1, 1.0, 1.0)):
             print(raised(lambda: one((1,), (4,), *args)))
+        for lazy in (torch._neg_view(a), torch.ones(4, dtype=torch.complex64).to("maca").conj()):
+            print(raised(lambda: one((1,), (4,), a, lazy, 1, 1, 1.0, 1.0)))
+        one_block = (1,)
+        for grid, block in (((-1,), (4,)), ((1,), (2**32,)), ((1.5,), one_block), ((1,), (1, "x")),
+                            ((1,) * 4, one_block)):
+            print(raised(lambda: one(grid, block, a, a, 1, 1, 1.0, 1.0)))
         print(raised(lambda: BinaryKernel(library, "mix", "pz")((1,), (4,), a, 1)))
     """)
     for part in (
@@ -157,11 +145,18 @@ def test_arguments_that_do_not_fit_are_refused_before_anything_is_launched(launc
         "takes 6 arguments (signature 'ppilfd'), got 5",
         "argument 1 must be a tensor or None, got int",
         "argument 4 must be a number, got str",
+        "ValueError: kernel 'mix': argument 1 is negated or conjugated lazily",
+        "ValueError: kernel 'mix': the grid has -1; wanted are ints from 0 to 4294967295",
+        "ValueError: kernel 'mix': the block has 4294967296; wanted are ints",
+        "TypeError: kernel 'mix': the grid must consist of ints, got float",
+        "TypeError: kernel 'mix': the block must consist of ints, got str",
+        "ValueError: kernel 'mix': the grid has at most three dimensions, got 4",
         "no argument is a tensor that says which device to launch on",
         "cannot launch a kernel on cpu: compiled kernels run on cuda and on a claimed device, not on cpu",
         "the signature 'pz' has 'z'; wanted are p (pointer)",
     ):
         assert part in out
+    assert out.count("is negated or conjugated lazily") == 2
 
 
 def test_a_kernel_that_fails_is_an_asynchronous_error(launch: Launch) -> None:
