@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from claimed import PROVIDER
 
 PRELUDE = """
 import sys, threading
@@ -25,7 +26,8 @@ import torch.maca.memory, torch.maca.random
 print(sorted(name for name in m.__all__ if not callable(getattr(m, name))))
 """
     )
-    parts = ["amp", "default_generators", "memory", "random", "streams"]
+    graphs = ["graphs"] if PROVIDER == "cuda" else []
+    parts = ["amp", "default_generators", *graphs, "memory", "random", "streams"]
     assert out.splitlines() == ["True True True torch.maca", str(parts)]
 
 

@@ -70,8 +70,10 @@ def test_memory_recorded_on_a_stream_is_not_reused_before_it_is_done(maca):
     from tefl.privateuse1 import from_alias
 
     for make in (lambda: torch.ones(MIB, device="maca"), lambda: from_alias(torch.ones(MIB, device="cuda"))):
-        side, x = torch.Stream("maca"), make()
-        (x * 1).zero_()  # what CUDA loads at first use may wait
+        side, x, spare = torch.Stream("maca"), make(), torch.zeros(MIB, device="maca")
+        with side:
+            x * 1  # loads the kernel and gets its memory, either of which may wait
+        del spare
         maca.synchronize()
         address = x.data_ptr()
         with side:
