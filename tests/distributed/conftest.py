@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from ..conftest import locked
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -25,12 +24,10 @@ World = Callable[..., dict[str, list[str]]]
 
 
 @pytest.fixture(scope="session")
-def maca_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def maca_library(shared_folder: Path) -> Path:
     """The example provider's library, whose collectives are its own; built once a test run."""
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    library = shared / "libmaca.so"
-    with locked(shared / "libmaca.lock"):
+    library = shared_folder / "libmaca.so"
+    with locked(shared_folder / "libmaca.lock"):
         if not library.exists():
             _build(library)
     return library
@@ -53,14 +50,6 @@ def _build(library: Path) -> None:
     ]
     subprocess.run(command, check=True)
     unfinished.rename(library)
-
-
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Let one test worker at a time through."""
-    with open(path, "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # released when the file closes
-        yield
 
 
 @pytest.fixture(scope="session")

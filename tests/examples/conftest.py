@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import tefl
+
+from ..conftest import locked
 
 ROOT = Path(__file__).resolve().parents[2]
 PROVIDER = ROOT / "examples" / "maca_provider"
@@ -30,21 +30,6 @@ def environment(*folders: Path, **variables: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     path = os.pathsep.join(map(str, (*folders, ROOT)))
     return {**kept, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **variables}
-
-
-@pytest.fixture(scope="session")
-def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One folder for all workers of a test run."""
-    base = tmp_path_factory.getbasetemp()
-    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-
-
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Let one test worker at a time through."""
-    with open(path, "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # released when the file closes
-        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,19 +1,35 @@
-"""An op with an implementation by recipe on the simulated device, for scripts in fresh interpreters.
+"""The simulated device, and an op with an implementation by recipe on it, for scripts in fresh interpreters.
 
-``PRELUDE.format(library=...)`` wants the path of the library that the fixture ``sim_library`` builds.
+``CLAIMED.format(library=...)`` wants the path of the library that the fixture ``sim_library`` builds; so does
+``PRELUDE``, which has the op besides.
 """
 
-PRELUDE = """
-import threading, torch, tefl
+CLAIMED = """
+import threading, time, torch, tefl
 from pathlib import Path
-from tefl.dispatch import OpDecl
+from tefl import _native
 from tefl.kernels.launcher import BinaryKernel
-from tefl.kernels.recipe import Buffer, Recipe, by_recipe, dense, launch
 from tefl.privateuse1 import PrivateUse1Backend, register_backend
 
 register_backend(PrivateUse1Backend("maca", "sim"))
 library = Path({library!r})
-add, mix = BinaryKernel(library, "add", "pppl"), BinaryKernel(library, "mix", "ppilfd")
+mix = BinaryKernel(library, "mix", "ppilfd")
+
+def raised(call):
+    try:
+        call()
+    except Exception as error:
+        return f"{{type(error).__name__}}: {{error}}"
+    raise AssertionError("nothing was raised")
+"""
+
+PRELUDE = (
+    CLAIMED
+    + """
+from tefl.dispatch import OpDecl
+from tefl.kernels.recipe import Buffer, Recipe, by_recipe, dense, launch
+
+add = BinaryKernel(library, "add", "pppl")
 written = []
 
 @by_recipe
@@ -53,11 +69,5 @@ def check(a, b, *scale):
 
 def random(*shape, index=0, **options):
     return torch.randn(*shape, **options).to(f"maca:{{index}}")
-
-def raised(call):
-    try:
-        call()
-    except Exception as error:
-        return f"{{type(error).__name__}}: {{error}}"
-    raise AssertionError("nothing was raised")
 """
+)

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -23,7 +24,7 @@ INCLUDE = ROOT / "csrc" / "include"
 # Helper modules of this folder, for the tests here and for the interpreters they start.
 sys.path.insert(0, str(HERE))
 
-from interpreters import Fork, Interpreter, Site, link_packages  # noqa: E402
+from interpreters import CLAIM, Fork, Interpreter, Site, link_packages  # noqa: E402
 from sim_driver import LIBRARY, Kernels, Sim  # noqa: E402
 
 
@@ -38,6 +39,16 @@ def python(packages: Path) -> Iterator[Interpreter]:
     fork = Fork(packages)
     yield fork
     fork.close()
+
+
+@pytest.fixture
+def opaque(python: Interpreter) -> Callable[..., str]:
+    """Run code on the simulator with memory that the host cannot touch, and return what it printed."""
+
+    def run(code: str, **environment: str) -> str:
+        return python(CLAIM + textwrap.dedent(code), TEFL_SIM_OPAQUE="1", **environment)
+
+    return run
 
 
 @pytest.fixture(scope="session")
@@ -65,6 +76,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in ours:
         if item.path.name.startswith("test_sim_"):
             item.add_marker(pytest.mark.sim_only("about the simulator itself"))
+        elif {"closed", "device_kernels"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.sim_only("holds streams by kernels of the simulator"))
         only = item.get_closest_marker("sim_only")
         if only is not None and PROVIDER != "sim":
             item.add_marker(pytest.mark.skip(reason=f"sim only: {only.args[0]}"))

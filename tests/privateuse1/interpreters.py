@@ -18,6 +18,14 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 TIMED_OUT = -1  # zygote.py's
 
+#: The first lines of code that computes on the simulator.
+CLAIM = """
+import torch
+from tefl.privateuse1 import PrivateUse1Backend, fallbacks, register_backend, reset_fallbacks
+register_backend(PrivateUse1Backend("maca", "sim", default_autocast_dtype=torch.bfloat16))
+close = torch.testing.assert_close
+"""
+
 Result = subprocess.CompletedProcess[str]
 
 

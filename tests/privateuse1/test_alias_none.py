@@ -5,27 +5,6 @@ The simulator is opaque here, so that whatever touches device memory on the host
 
 from __future__ import annotations
 
-from textwrap import dedent
-
-import pytest
-
-SETUP = """
-import torch
-from tefl.privateuse1 import PrivateUse1Backend, fallbacks, register_backend, reset_fallbacks
-register_backend(PrivateUse1Backend("maca", "sim", default_autocast_dtype=torch.bfloat16))
-close = torch.testing.assert_close
-"""
-
-
-@pytest.fixture
-def opaque(python):
-    """Run code on the opaque simulator and return what it printed."""
-
-    def run(code: str, **environment: str) -> str:
-        return python(SETUP + dedent(code), TEFL_SIM_OPAQUE="1", **environment)
-
-    return run
-
 
 def test_operators_compute_on_copies_and_land_on_the_operands_device(opaque):
     assert opaque(

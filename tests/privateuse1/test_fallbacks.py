@@ -2,26 +2,7 @@
 
 from __future__ import annotations
 
-from textwrap import dedent
-
-import pytest
-
-SETUP = """
-import torch
-from tefl.privateuse1 import PrivateUse1Backend, fallbacks, register_backend, reset_fallbacks
-register_backend(PrivateUse1Backend("maca", "sim", default_autocast_dtype=torch.bfloat16))
-close = torch.testing.assert_close
-"""
-
-
-@pytest.fixture
-def opaque(python):
-    """Run code on the opaque simulator and return what it printed."""
-
-    def run(code: str, **environment: str) -> str:
-        return python(SETUP + dedent(code), TEFL_SIM_OPAQUE="1", **environment)
-
-    return run
+from interpreters import CLAIM
 
 
 def test_only_the_bytes_that_an_operator_uses_are_copied(opaque):
@@ -99,7 +80,7 @@ def test_an_operator_is_noticed_once_on_the_log_from_whichever_thread(opaque):
 
 
 def test_a_device_with_an_alias_copies_nothing(python):
-    assert python(SETUP + "torch.ones(3, device='maca').exp().sum().item(); print(fallbacks())").endswith(
+    assert python(CLAIM + "torch.ones(3, device='maca').exp().sum().item(); print(fallbacks())").endswith(
         "no operator ran on copies in host memory"
     )
 
