@@ -54,6 +54,9 @@ _POINTERS = {
 }
 _LETTERS = {"i32": "i", "i64": "l", "fp32": "f"}
 
+# Triton's interpreter replaces names of triton.language for as long as it runs a kernel, for all threads.
+_INTERPRETER = threading.Lock()
+
 
 @dataclass(frozen=True)
 class Ready:
@@ -202,7 +205,8 @@ class TritonKernel:
     """A ``@triton.jit`` function that is compiled once for each kind of argument and launched directly.
 
     Arguments are those of the function's parameters in order, ``tl.constexpr`` parameters by keyword. The
-    kind of an argument is its `specialise`. Under TRITON_INTERPRET=1 Triton's interpreter runs the function.
+    kind of an argument is its `specialise`. Under TRITON_INTERPRET=1 Triton's interpreter runs the function,
+    one thread at a time.
     """
 
     def __init__(self, function: Any) -> None:
@@ -217,7 +221,8 @@ class TritonKernel:
     def __call__(self, grid: Grid, *args: Tensor | float | None, num_warps: int, **constexprs: Any) -> None:
         """Launch ``grid`` programs on the current stream of the first argument's device."""
         if self._interpreted:
-            self.function[(*grid, 1, 1)[:3]](*args, **constexprs)
+            with _INTERPRETER:
+                self.function[(*grid, 1, 1)[:3]](*args, **constexprs)
             return
         device = args[0].device  # type: ignore[union-attr]
         self._compiled(device, args, num_warps, constexprs)(grid, args)
