@@ -32,7 +32,10 @@ class Ranks:
     def share(self, batch: Tensor) -> Tensor:
         """This rank's part of a batch that all ranks drew alike."""
         if len(batch) % self.size:
-            raise SystemExit(f"--batch {len(batch)} cannot be shared evenly by {self.size} ranks")
+            raise SystemExit(
+                f"--batch {len(batch)} cannot be shared evenly by {self.size} ranks: "
+                f"give a multiple of {self.size}"
+            )
         return batch.chunk(self.size)[self.rank]
 
     def mean(self, loss: Tensor) -> float:

@@ -17,6 +17,7 @@ import os
 import time
 import zlib
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import lm_parallel
@@ -140,24 +141,43 @@ def parallelise(model: LanguageModel, options: argparse.Namespace) -> nn.Module:
     return lm_parallel.replicate(model, not options.sum_gradients) if options.ddp else model
 
 
-def resume(model: nn.Module, optimizer: torch.optim.Optimizer, options: argparse.Namespace) -> list[float]:
+def resume(
+    model: nn.Module, optimizer: torch.optim.Optimizer, options: argparse.Namespace, ranks: Ranks
+) -> list[float]:
     """Load the newest checkpoint if there is one; returns the losses of the steps done before it."""
     newest = lm_parallel.newest(options.checkpoints) if options.checkpoints else None
     if newest is None:
         return []
-    print(f"resuming from {newest}")
+    if ranks.leads:
+        print(f"resuming from {newest}")
     return list(lm_parallel.load(newest, model, optimizer)["losses"])
+
+
+def optimizer_and_schedule(
+    model: LanguageModel, options: argparse.Namespace
+) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LambdaLR]:
+    """AdamW, and its learning rate over the steps."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr, betas=(0.9, 0.95), weight_decay=0.1)
+    factor = partial(learning_rate_factor, steps=options.steps)
+    return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+
+
+def update(trained: nn.Module, text: Tensor, optimizer: torch.optim.Optimizer) -> Tensor:
+    """Take one optimizer step on `text` (batch, length); returns its loss, in nats a byte."""
+    loss = next_byte_loss(trained, text)
+    optimizer.zero_grad()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(trained.parameters(), 1.0)
+    optimizer.step()
+    return loss
 
 
 def train(model: LanguageModel, corpus: Corpus, options: argparse.Namespace, ranks: Ranks) -> History:
     """Run AdamW for `options.steps` steps on random windows of the training text."""
     trained = parallelise(model, options)
     draws = torch.Generator().manual_seed(options.seed)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr, betas=(0.9, 0.95), weight_decay=0.1)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: learning_rate_factor(step, options.steps)
-    )
-    history = History(train=resume(model, optimizer, options))
+    optimizer, schedule = optimizer_and_schedule(model, options)
+    history = History(train=resume(model, optimizer, options, ranks))
     done = len(history.train)
     held_out = history.held_out[done] = held_out_loss(model, corpus, options.batch)
     steps = range(1, options.steps + 1)
@@ -168,11 +188,7 @@ def train(model: LanguageModel, corpus: Corpus, options: argparse.Namespace, ran
             schedule.step()
             continue
         batch, start = windows(corpus.train, ranks.share(starts), options.context), time.perf_counter()
-        loss = next_byte_loss(trained, batch.to(options.device))
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+        loss = update(trained, batch.to(options.device), optimizer)
         schedule.step()
         history.train.append(ranks.mean(loss))
         history.seconds.append(time.perf_counter() - start)

@@ -36,4 +36,4 @@ def test_four_ranks_have_the_losses_of_a_single_process(run_python: RunPython, t
 def test_a_batch_that_cannot_be_shared_is_an_error(run_python: RunPython, tmp_path: Path) -> None:
     done = run_python(*TORCHRUN[:-1], "2", SCRIPT, "--device", "maca", "--ddp", *OPTIONS, "--batch", "3")
     assert done.returncode != 0
-    assert "--batch 3 cannot be shared evenly by 2 ranks" in done.stderr
+    assert "--batch 3 cannot be shared evenly by 2 ranks: give a multiple of 2" in done.stderr
