@@ -40,8 +40,8 @@ format: $(VENV)/.lint
 
 bench: $(VENV)/.ready
 	$(TEST_ENV) $(BIN)/python benchmarks/opinfo.py --device maca --json benchmarks/results/opinfo-maca.json $(ARGS)
-	$(TEST_ENV) $(BIN)/python benchmarks/opinfo.py --db module --json benchmarks/results/modules-maca.json $(ARGS)
-	$(TEST_ENV) $(BIN)/python benchmarks/opinfo.py --db optimizer --json benchmarks/results/optimizers-maca.json $(ARGS)
+	$(TEST_ENV) $(BIN)/python benchmarks/opinfo.py --db module --device maca --json benchmarks/results/modules-maca.json $(ARGS)
+	$(TEST_ENV) $(BIN)/python benchmarks/opinfo.py --db optimizer --device maca --json benchmarks/results/optimizers-maca.json $(ARGS)
 	$(TEST_ENV) $(BIN)/python benchmarks/bench_device.py --json benchmarks/results/device-maca.json
 	$(TEST_ENV) $(BIN)/python benchmarks/bench_overhead.py --json benchmarks/results
 	$(BIN)/python benchmarks/report.py
@@ -49,15 +49,14 @@ bench: $(VENV)/.ready
 clean:
 	rm -rf $(VENV) build dist out *.egg-info tefl/*.so tefl/lib tefl/include tefl/_build.json tefl/kernels/cuda/fatbin
 
-# The virtual environment with everything a test or the demo imports, but tefl itself.
+# The virtual environment that tefl is built in.
 $(VENV)/.python: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q "$(TORCH)" numpy triton ninja "setuptools>=77" wheel
-	$(BIN)/pip install -q matplotlib tqdm pytest pytest-xdist hypothesis expecttest cmake transformers safetensors
 	touch $@
 
 $(VENV)/.native: $(VENV)/.python $(NATIVE)
-	$(BIN)/pip install -q --no-build-isolation --no-deps -e .
+	$(BIN)/pip install -q --no-build-isolation -e ".[test]"
 	touch $@
 
 # The example provider is installed as any vendor's package would be, next to tefl.

@@ -46,7 +46,8 @@ def settle_default_backend() -> None:
     Called while torch makes a group's backends. Where the user named none, torch notes gloo as the default
     (`_new_process_group_helper` in torch/distributed/distributed_c10d.py) and registers what the device has
     as custom: DistributedDataParallel then finds no backend of type gloo. Missing in torch: the type of the
-    backend that it chose itself. Goes when `init_process_group()` alone and DDP work with a plugin's backend.
+    backend that it chose itself. Upstream: https://github.com/pytorch/pytorch/pull/189193, which is about the
+    same on XPU. Goes when `init_process_group()` alone and DDP work with a plugin's backend.
     """
     helper = torch.distributed.distributed_c10d._new_process_group_helper.__code__
     frame: FrameType | None = sys._getframe(1)
