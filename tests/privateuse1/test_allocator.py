@@ -45,6 +45,7 @@ def test_tensors_are_counted_while_they_live(in_use):
     assert in_use(1) == 0
 
 
+@pytest.mark.sim_only("cuBLAS keeps a workspace for each thread and stream")
 def test_what_an_operator_returns_is_the_devices_memory(in_use):
     x = torch.zeros(1024, device="maca:1")
     y = x + 1
@@ -95,6 +96,7 @@ def test_the_hosts_own_tensors_are_not_redirected(in_use):
     assert x.device.type == "cpu"
 
 
+@pytest.mark.sim_only("cuBLAS keeps a workspace for each thread and stream")
 def test_threads_count_correctly_and_leave_nothing(in_use):
     def work(index: int) -> None:
         for size in range(1, 60):

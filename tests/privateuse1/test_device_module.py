@@ -118,6 +118,35 @@ for wrong in ("cpu", torch.device("cuda", 0)):
     ]
 
 
+def test_a_device_that_is_not_there_is_refused(python):
+    """By streams, sizes and facts alike; torch.cuda has no device below 0 either, but for set_device."""
+    out = python(
+        BF16
+        + """
+def told(work):
+    try: return f"returned {work()}"
+    except (RuntimeError, ValueError) as error: return f"{type(error).__name__} {error}"
+for name in ("default_stream", "current_stream", "get_device_properties", "memory_allocated", "mem_get_info",
+             "memory_summary", "synchronize", "get_rng_state"):
+    print(name, told(lambda: getattr(m, name)(99)))
+    print(name, told(lambda: getattr(m, name)(-5)))
+print(told(lambda: m.set_per_process_memory_fraction(0.5, -2)))
+m.set_device(-1)
+with m.device(-1): print(m.current_device())
+"""
+    ).splitlines()
+    assert len(out) == 18
+    for high, negative in zip(out[:16:2], out[1:16:2], strict=True):
+        assert re.match(r"\w+ RuntimeError maca:99 does not exist: this process sees \d+ maca device", high)
+        assert negative.endswith(
+            "ValueError device is -5, want an index from 0 on, or None for the current device"
+        )
+    assert out[16:] == [
+        "ValueError device is -2, want an index from 0 on, or None for the current device",
+        "0",
+    ]
+
+
 @pytest.mark.sim_only("the simulator's properties")
 def test_properties_are_told_under_the_names_torch_cuda_uses(python):
     out = python(

@@ -15,6 +15,8 @@ sys.path.insert(0, str(SCRIPT.parent))
 
 from opinfo_deviations import DEVIATIONS, deviation_of  # noqa: E402
 
+CPU_NUMBERS = "the numbers are the CPU's; a GPU's are compared by benchmarks/opinfo_cuda.py"
+
 
 @pytest.fixture
 def opinfo(fresh_python):
@@ -87,6 +89,7 @@ def test_a_conjugated_sample_is_conjugated_on_the_cpu_too():
         assert (twin.is_conj(), twin.is_neg()) == (lazy.is_conj(), lazy.is_neg())
 
 
+@pytest.mark.sim_only(CPU_NUMBERS)
 @pytest.mark.parametrize(
     "name", ["nn.BatchNorm1d", "nn.LSTM", "nn.LazyConv2d", "nn.Transformer", "nn.CTCLoss"]
 )
@@ -98,6 +101,7 @@ def test_modules_are_compared_forward_backward_and_in_their_state(name):
     assert result.passed >= 1
 
 
+@pytest.mark.sim_only(CPU_NUMBERS)
 @pytest.mark.parametrize(
     ("name", "least", "listed"), [("Adam", 40, 0), ("LBFGS", 2, 0), ("SparseAdam", 0, 8)]
 )
