@@ -22,9 +22,16 @@ def optional_index(device: Device) -> int | None:
 
 
 def device_index(device: Device | None) -> int:
-    """Return the index that `device` names, else the calling thread's current device."""
+    """Return the index that `device` names, else the calling thread's current device.
+
+    Raises ValueError for a negative one, which is no device's; whether there are as many is for the callee.
+    """
     index = None if device is None else optional_index(device)
-    return current_index() if index is None else index
+    if index is None:
+        return current_index()
+    if index < 0:
+        raise ValueError(f"device is {index}, want an index from 0 on, or None for the current device")
+    return index
 
 
 def current_index() -> int:

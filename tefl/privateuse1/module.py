@@ -134,6 +134,8 @@ def synchronize(device: Device | None = None, timeout: float | None = None) -> N
     After `timeout` seconds, those of TEFL_SYNC_TIMEOUT unless given, torch.AcceleratorError names the stream
     that is not done, what it is at, and what was enqueued there. Without either the wait has no end.
     """
+    if timeout is not None and not isinstance(timeout, (int, float)):
+        raise TypeError(f"synchronize: timeout is {timeout!r}, want a number of seconds above 0, or None")
     if timeout is not None and not 0 < timeout < float("inf"):
         raise ValueError(f"synchronize: timeout is {timeout!r}, want a number of seconds above 0, or None")
     _native.load().synchronize(device_index(device), timeout or 0.0)

@@ -47,9 +47,10 @@ def current_stream(device: Device | None = None) -> torch.Stream:
 
 
 def default_stream(device: Device | None = None) -> torch.Stream:
-    """Return the stream that is current where nobody chose one."""
-    kind = torch._C._autograd.DeviceType.PrivateUse1.value
-    return torch.Stream(stream_id=0, device_index=device_index(device), device_type=kind)
+    """Return the stream that is current where nobody chose one. RuntimeError: there is no such device."""
+    kind, index = torch._C._autograd.DeviceType.PrivateUse1.value, device_index(device)
+    torch.accelerator.current_stream(index)  # knows the devices
+    return torch.Stream(stream_id=0, device_index=index, device_type=kind)
 
 
 def set_stream(stream: torch.Stream | None) -> None:
