@@ -97,7 +97,7 @@ def test_attention_and_its_gradients_are_the_cpus(mask):
     torch.testing.assert_close(run(OTHER), run("cpu"))
 
 
-@pytest.mark.sim_only("the kernel of the CPU; of CUDA's see test_shared_cuda.py")
+@pytest.mark.sim_only("the kernel of the CPU; of CUDA's see test_shared_cuda_attention.py")
 def test_attention_takes_the_fused_kernel_unless_its_mask_is_trained():
     q = torch.randn(1, 2, 6, 8, device="maca", requires_grad=True)
     bias = torch.zeros(6, 6, device="maca", requires_grad=True)
