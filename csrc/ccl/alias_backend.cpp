@@ -27,8 +27,7 @@ AliasBackend::AliasBackend(c10::intrusive_ptr<c10d::Backend> inner, c10::intrusi
       ledger_(std::make_shared<Ledger>(std::move(store), timeout)),
       on_host_(device::alias_target().type == c10::kCPU) {}
 
-// --------------------------------------------------------------------------------------- how a call is made
-// --
+// --------------------------------------------------------------------------------- how a call is made --
 
 Call AliasBackend::announce(OpType type, const char* name, const Tensors& measured,
                             const std::string& detail) {

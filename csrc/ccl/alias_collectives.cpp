@@ -1,9 +1,6 @@
-#include <ATen/ops/empty.h>
-
-#include <numeric>
-
 #include "ccl/alias_backend.h"
 #include "ccl/host_form.h"
+#include "ccl/packing.h"
 #include "device/current_device.h"
 
 namespace tefl::ccl {
@@ -33,8 +30,7 @@ Tensors AliasBackend::shapeless(const Tensors& tensors) const {
   return on_host_ ? without_shape(twins_of(tensors)) : twins_of(tensors);
 }
 
-// ---------------------------------------------------------------------------------------------- reductions
-// --
+// ----------------------------------------------------------------------------------------- reductions --
 
 AliasBackend::Work AliasBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
   auto call = announce(OpType::ALLREDUCE, "all_reduce", tensors, by(opts.reduceOp));
@@ -113,11 +109,11 @@ AliasBackend::Work AliasBackend::reduce_scatter_tensor_coalesced(Tensors& output
   return run_reduction(call, outputs, inputs, out, how, start);
 }
 
-// ------------------------------------------------------------------------------------------------- gathers
-// --
+// -------------------------------------------------------------------------------------------- gathers --
 
 AliasBackend::Work AliasBackend::allgather(Lists& outputs, Tensors& inputs,
                                            const c10d::AllgatherOptions& opts) {
+  // NCCL gathers tensors that differ between ranks, so that only gloo's are compared.
   auto call = announce(OpType::ALLGATHER, "all_gather", on_host_ ? inputs : Tensors{});
   device_of(call, joined(flat(outputs), inputs));
   auto start = [inner = inner_, out = movable(outputs), in = movable(inputs), opts]() mutable {
@@ -164,8 +160,7 @@ AliasBackend::Work AliasBackend::gather(Lists& outputs, Tensors& inputs, const c
   return run(call, flat(outputs), inputs, start);
 }
 
-// ------------------------------------------------------------------------- from one to all, from all to all
-// --
+// ------------------------------------------------------------------- from one to all, from all to all --
 
 AliasBackend::Work AliasBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
   auto call = announce(OpType::BROADCAST, "broadcast", tensors, root(opts.rootRank));
@@ -191,21 +186,23 @@ AliasBackend::Work AliasBackend::alltoall_on_host(Call call, const Tensors& outp
   auto out = movable(outputs), in = movable(inputs);
   auto received = std::make_shared<at::Tensor>();
   auto start = [inner = inner_, received, out, in, opts]() mutable {
-    auto sent = joined_elements(in);
+    auto sent = packed(in);
     auto output_counts = counts_of(out), input_counts = counts_of(in);
-    const auto count = std::accumulate(output_counts.begin(), output_counts.end(), int64_t{0});
-    *received = at::empty({count}, sent.options());
+    *received = room_for(out);
     return inner->alltoall_base(*received, sent, output_counts, input_counts, opts);
   };
-  auto finish = [received, out]() mutable { spread_elements(*received, out); };
+  auto finish = [received, out] { unpack(*received, out); };
   return run(std::move(call), outputs, inputs, start, finish);
 }
 
 AliasBackend::Work AliasBackend::alltoall(Tensors& outputs, Tensors& inputs,
                                           const c10d::AllToAllOptions& opts) {
+  // Measured after it is announced: ranks may send different amounts, which are not compared.
   auto call = announce(OpType::ALLTOALL, "all_to_all", {});
   device_of(call, joined(outputs, inputs));
   measure(call, inputs);
+  require_one_each(call, outputs, "outputs");
+  require_one_each(call, inputs, "inputs");
   if (on_host_) return alltoall_on_host(std::move(call), outputs, inputs, opts);
   auto start = [inner = inner_, out = twins_of(outputs), in = twins_of(inputs), opts]() mutable {
     return inner->alltoall(out, in, opts);
@@ -217,7 +214,7 @@ AliasBackend::Work AliasBackend::alltoall_base(at::Tensor& output, at::Tensor& i
                                                std::vector<int64_t>& output_splits,
                                                std::vector<int64_t>& input_splits,
                                                const c10d::AllToAllOptions& opts) {
-  auto call = announce(OpType::ALLTOALL_BASE, "all_to_all_single", {});
+  auto call = announce(OpType::ALLTOALL_BASE, "all_to_all_single", {});  // as above: not compared
   device_of(call, {output, input});
   measure(call, {input});
   auto start = [inner = inner_, out = movable(Tensors{output}), in = movable(Tensors{input}), output_splits,
@@ -227,8 +224,7 @@ AliasBackend::Work AliasBackend::alltoall_base(at::Tensor& output, at::Tensor& i
   return run(call, {output}, {input}, start);
 }
 
-// ------------------------------------------------------------------------------ point to point, and nothing
-// --
+// ------------------------------------------------------------------------ point to point, and nothing --
 
 AliasBackend::Work AliasBackend::send(Tensors& tensors, int destination, int tag) {
   auto call = point_to_point(OpType::SEND, "send", tensors);

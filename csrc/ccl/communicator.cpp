@@ -9,11 +9,6 @@
 namespace tefl::ccl {
 namespace {
 
-std::string last_error(tefl_status status) {
-  const char* reason = device::active().last_error();
-  return reason != nullptr && *reason != '\0' ? reason : "status " + std::to_string(status);
-}
-
 // Rank 0's id, by way of the store.
 tefl_ccl_id agree_on_id(const Call& call, c10d::Store& store, const std::string& key,
                         std::chrono::milliseconds timeout) {
@@ -41,14 +36,14 @@ bool has_table() { return device::active().ccl != nullptr; }
 const tefl_ccl& table() { return *device::active().ccl; }
 
 void check(tefl_status status, const Call& call) {
-  if (status != TEFL_OK) fail(call, last_error(status));
+  if (status != TEFL_OK) fail(call, device::provider_reason(status));
 }
 
 Communicator::Communicator(const Call& call, c10d::Store& store, const std::string& key,
                            c10::DeviceIndex device, std::chrono::milliseconds timeout, Ledger& ledger) {
   const auto id = agree_on_id(call, store, key, timeout);
   const auto status = table().init_rank(&id, call.size, call.rank, device, timeout.count(), &comm_);
-  if (status != TEFL_OK) fail(call, last_error(status) + ledger.known_difference());
+  if (status != TEFL_OK) fail(call, device::provider_reason(status) + ledger.known_difference());
 }
 
 Communicator::~Communicator() {
@@ -57,7 +52,7 @@ Communicator::~Communicator() {
 
 std::string Communicator::error() const {
   const auto status = table().async_error(comm_);
-  return status == TEFL_OK ? "" : last_error(status);
+  return status == TEFL_OK ? "" : device::provider_reason(status);
 }
 
 void Communicator::abort(const std::string& reason) const { table().abort(comm_, reason.c_str()); }

@@ -1,10 +1,5 @@
 #include "ccl/host_form.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/ops/cat.h>
-
-#include <algorithm>
-
 namespace tefl::ccl {
 namespace {
 
@@ -50,21 +45,6 @@ std::vector<int64_t> counts_of(const Tensors& tensors) {
   std::vector<int64_t> counts;
   for (const auto& tensor : tensors) counts.push_back(tensor.numel());
   return counts;
-}
-
-at::Tensor joined_elements(const Tensors& tensors) {
-  Tensors flat;
-  for (const auto& tensor : tensors) flat.push_back(tensor.reshape({-1}));
-  return at::cat(flat);
-}
-
-void spread_elements(const at::Tensor& all, Tensors& tensors) {
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  int64_t begin = 0;
-  for (auto& tensor : tensors) {
-    tensor.copy_(all.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
-    begin += tensor.numel();
-  }
 }
 
 }  // namespace tefl::ccl

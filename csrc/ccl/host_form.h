@@ -13,10 +13,7 @@ Lists as_movable(Lists lists);
 /// Without shape, which gloo would compare: elements one after another.
 Tensors without_shape(Tensors tensors);
 
-/// Elements of each, and all of them in one new tensor on the host.
+/// How many elements each has.
 std::vector<int64_t> counts_of(const Tensors& tensors);
-at::Tensor joined_elements(const Tensors& tensors);
-/// The other way: `all`'s elements to `tensors`, one after another.
-void spread_elements(const at::Tensor& all, Tensors& tensors);
 
 }  // namespace tefl::ccl

@@ -1,6 +1,7 @@
 #include "ccl/ledger.h"
 
 #include <c10/util/Exception.h>
+#include <c10/util/hash.h>
 
 namespace tefl::ccl {
 namespace {
@@ -15,16 +16,28 @@ std::vector<uint8_t> bytes_of(const std::string& text) { return {text.begin(), t
 
 }  // namespace
 
-bool Ledger::is_new(const std::string& form) {
+bool Ledger::Form::operator==(const Form& other) const {
+  return numel == other.numel && dtype == other.dtype && name == other.name && detail == other.detail;
+}
+
+std::string Ledger::Form::text() const {
+  return std::string(name) + " of " + std::to_string(numel) + " x " + c10::toString(dtype) + detail;
+}
+
+size_t Ledger::Hash::operator()(const Form& form) const {
+  return c10::get_hash(form.name, form.numel, static_cast<int>(form.dtype), form.detail);
+}
+
+bool Ledger::is_new(const Form& form) {
   const std::lock_guard<std::mutex> lock(mutex_);
   return seen_.size() < kMostForms && seen_.insert(form).second;
 }
 
 void Ledger::compare(const Call& call, const std::string& detail) {
   if (call.size == 1) return;
-  const std::string form = std::string(call.name) + " of " + std::to_string(call.numel) + " x " +
-                           c10::toString(call.dtype) + detail;
-  if (!is_new(form)) return;
+  const Form numbers{call.name, call.numel, call.dtype, detail};
+  if (!is_new(numbers)) return;
+  const std::string form = numbers.text();
   if (call.rank == 0) return store_->set(key_of(call), bytes_of(form));
   std::string theirs;
   try {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <unordered_set>
 
@@ -31,12 +32,26 @@ class Ledger {
   void tell(const std::string& text) noexcept;
 
  private:
-  bool is_new(const std::string& form);
+  // Kept as numbers: every call is looked up, and text is made of those alone that are compared.
+  struct Form {
+    std::string_view name;
+    int64_t numel;
+    at::ScalarType dtype;
+    std::string detail;
+
+    bool operator==(const Form& other) const;
+    std::string text() const;
+  };
+  struct Hash {
+    size_t operator()(const Form& form) const;
+  };
+
+  bool is_new(const Form& form);
 
   const c10::intrusive_ptr<c10d::Store> store_;
   const std::chrono::milliseconds timeout_;
   std::mutex mutex_;
-  std::unordered_set<std::string> seen_;
+  std::unordered_set<Form, Hash> seen_;
 };
 
 }  // namespace tefl::ccl

@@ -1,5 +1,6 @@
 #include "ccl/packing.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 
@@ -14,6 +15,7 @@ at::Tensor room_for(const Tensors& parts) {
 }
 
 at::Tensor packed(const Tensors& parts) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
   auto all = room_for(parts);
   int64_t begin = 0;
   for (const auto& part : parts) {
@@ -24,6 +26,7 @@ at::Tensor packed(const Tensors& parts) {
 }
 
 void unpack(const at::Tensor& all, const Tensors& parts) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
   int64_t begin = 0;
   for (auto part : parts) {
     part.copy_(all.narrow(0, begin, part.numel()).view(part.sizes()), /*non_blocking=*/true);
@@ -31,9 +34,13 @@ void unpack(const at::Tensor& all, const Tensors& parts) {
   }
 }
 
-void require_parts(const Call& call, const Tensors& parts, const at::Tensor& whole, const char* what) {
+void require_one_each(const Call& call, const Tensors& parts, const char* what) {
   TORCH_CHECK_VALUE(parts.size() == static_cast<size_t>(call.size), call.name, ": got ", parts.size(), " ",
                     what, ", wants one for each of ", call.size, " ranks");
+}
+
+void require_parts(const Call& call, const Tensors& parts, const at::Tensor& whole, const char* what) {
+  require_one_each(call, parts, what);
   for (const auto& part : parts) {
     TORCH_CHECK_VALUE(part.numel() == whole.numel() && part.dtype() == whole.dtype(), call.name, ": got ",
                       what, " of ", part.numel(), " x ", part.dtype(), " and of ", whole.numel(), " x ",

@@ -13,14 +13,16 @@ std::vector<uint64_t> bytes_of_each(const Tensors& tensors);
 std::vector<uint64_t> split_bytes(const Call& call, const at::Tensor& tensor,
                                   const std::vector<int64_t>& splits);
 
-/// New memory for the elements of all parts, made in the current stream.
+/// New memory for the elements of all parts, one at least, made in the current stream.
 at::Tensor room_for(const Tensors& parts);
-/// The parts, one after another, in new memory.
+/// The parts, one after another, in new memory. Autograd sees neither this copy nor the one back: a parameter
+/// may be sent, and be received into.
 at::Tensor packed(const Tensors& parts);
 /// The other way.
 void unpack(const at::Tensor& all, const Tensors& parts);
 
 /// ValueErrors that say what came and what is wanted.
+void require_one_each(const Call& call, const Tensors& parts, const char* what);
 void require_parts(const Call& call, const Tensors& parts, const at::Tensor& whole, const char* what);
 void require_multiple(const Call& call, const at::Tensor& large, const at::Tensor& small);
 void require_one(const Call& call, size_t count);

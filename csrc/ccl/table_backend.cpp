@@ -30,8 +30,7 @@ TableBackend::TableBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int 
       ledger_(store, timeout),
       watchdog_(timeout) {}
 
-// --------------------------------------------------------------------------------------- how a call is made
-// --
+// --------------------------------------------------------------------------------- how a call is made --
 
 tefl_stream TableBackend::Lane::native() const { return device::native_stream(stream); }
 
@@ -126,8 +125,7 @@ TableBackend::Work TableBackend::endCoalescing() {
   return c10::make_intrusive<WorkGroup>(call, std::move(all));
 }
 
-// ---------------------------------------------------------------------------------------------- reductions
-// --
+// ----------------------------------------------------------------------------------------- reductions --
 
 TableBackend::Work TableBackend::reduce_all(Call call, Tensors& tensors, const c10d::ReduceOp& op,
                                             Timeout timeout) {
@@ -211,8 +209,7 @@ TableBackend::Work TableBackend::reduce_scatter(Tensors& outputs, Lists& inputs,
   });
 }
 
-// ------------------------------------------------------------------------------------------------- gathers
-// --
+// -------------------------------------------------------------------------------------------- gathers --
 
 TableBackend::Work TableBackend::gather_all(Call call, const Tensors& outputs, const Tensors& inputs,
                                             Timeout timeout) {
@@ -293,6 +290,8 @@ TableBackend::Work TableBackend::alltoall(Tensors& outputs, Tensors& inputs,
                                           const c10d::AllToAllOptions& opts) {
   auto call = announce(OpType::ALLTOALL, "all_to_all", {});
   measure(call, inputs);
+  require_one_each(call, outputs, "outputs");
+  require_one_each(call, inputs, "inputs");
   return exchange(call, outputs, inputs, bytes_of_each(outputs), bytes_of_each(inputs), opts.timeout);
 }
 
@@ -341,8 +340,7 @@ TableBackend::Work TableBackend::broadcast(Tensors& tensors, const c10d::Broadca
   });
 }
 
-// ------------------------------------------------------------------------------ point to point, and nothing
-// --
+// ------------------------------------------------------------------------ point to point, and nothing --
 
 TableBackend::Work TableBackend::send(Tensors& tensors, int destination, int) {
   return message(announce(OpType::SEND, "send", tensors), tensors, destination, /*receives=*/false);

@@ -26,8 +26,7 @@ std::string no_longer_than(std::chrono::milliseconds timeout) {
 
 }  // namespace
 
-// ------------------------------------------------------------------------------------------- what is shared
-// --
+// ------------------------------------------------------------------------------------- what is shared --
 
 DeviceWork::DeviceWork(Call call, std::vector<at::Tensor> outputs)
     : c10d::Work(call.rank, call.type), call_(std::move(call)), outputs_(std::move(outputs)) {}
@@ -51,8 +50,7 @@ c10::intrusive_ptr<c10::ivalue::Future> DeviceWork::getFuture() {
   return future_;
 }
 
-// ------------------------------------------------------------------------------------- ended by complete()
-// --
+// -------------------------------------------------------------------------------- ended by complete() --
 
 bool HostWork::wait(std::chrono::milliseconds timeout) {
   std::unique_lock<std::mutex> lock(mutex_);
@@ -95,8 +93,7 @@ void HostWork::settle(const Future& future) {
   }
 }
 
-// ---------------------------------------------------------------------------------------- ended by waiting
-// --
+// ----------------------------------------------------------------------------------- ended by waiting --
 
 void WaitedWork::begun(c10::intrusive_ptr<c10d::Work> inner, std::exception_ptr error) {
   {
@@ -172,8 +169,7 @@ void SharedWork::promise(const Future& future) {
   });
 }
 
-// ------------------------------------------------------------------------------------------------ together
-// --
+// ------------------------------------------------------------------------------------------- together --
 
 namespace {
 

@@ -8,6 +8,7 @@
 #include "device/current_device.h"
 #include "device/generator.h"
 #include "device/provider.h"
+#include "device/refused.h"
 
 namespace tefl::device {
 namespace {
@@ -141,9 +142,7 @@ void AliasCall::throw_device_mismatch() const {
 }
 
 const at::Tensor& AliasCall::new_alias(const at::Tensor& tensor, bool written) {
-  TORCH_CHECK_NOT_IMPLEMENTED(tensor.has_storage(), device_name(), ": ", op_.operator_name(),
-                              " got a tensor of layout ", tensor.layout(),
-                              "; only strided ones are supported");
+  require_strided(op_, tensor, "got");
   StorageTwin& twin = shared_alias(tensor.storage());
   if (C10_UNLIKELY(alias_target().copies)) twin.span.include(span_of(tensor));
   auto alias = tensor_over(twin.alias, tensor, alias_target().key);
@@ -214,12 +213,7 @@ at::Tensor AliasCall::original_of(at::Tensor result) {
 }
 
 at::Tensor AliasCall::relabel(at::Tensor result) {
-  TORCH_CHECK_NOT_IMPLEMENTED(!result.is_quantized(), device_name(), ": ", op_.operator_name(),
-                              " returns a quantized tensor; only strided ones of plain numbers are "
-                              "supported. Compute with it on the CPU");
-  TORCH_CHECK_NOT_IMPLEMENTED(result.has_storage(), device_name(), ": ", op_.operator_name(),
-                              " returns a tensor of layout ", result.layout(),
-                              "; only strided ones are supported");
+  require_strided(op_, result, "returns");
   c10::Storage storage = result.storage();
   c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
   const int64_t known = alias_storages_.find(impl);

@@ -1,6 +1,5 @@
 #include "device/alias_direct.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/AutogradState.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -15,16 +14,13 @@
 #include "device/alias_target.h"
 #include "device/current_device.h"
 #include "device/provider.h"
+#include "device/refused.h"
 
 namespace tefl::device {
 namespace {
 
 using at::Scalar;
 using at::Tensor;
-
-// As in the alias kernel: gradients and autocast are the outer call's business.
-const c10::DispatchKeySet kOuter =
-    c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
 
 // Tensors made while it lives are inference tensors, which have no version counter to allocate. That is all
 // an alias needs: no kernel writes it, and autograd does not see it.
@@ -82,9 +78,7 @@ class DirectCall {
   /// The device's tensor for the kernel's result.
   Tensor result(Tensor made, const c10::OperatorHandle& op) {
     if (!made.defined() || made.device().type() != alias_target().type) return made;
-    TORCH_CHECK_NOT_IMPLEMENTED(made.has_storage(), device_name(), ": ", op.operator_name(),
-                                " returns a tensor of layout ", made.layout(),
-                                "; only strided ones are supported");
+    require_strided(op, made, "returns");
     for (size_t i = 0; i < count_; ++i) {
       if (made.is_same(aliases_[i])) return *originals_[i];
       if (made.is_alias_of(aliases_[i])) {
@@ -117,7 +111,7 @@ class DirectKernel final : public c10::OperatorKernel {
     if (C10_UNLIKELY(!direct)) return generally(arguments...);
     ensure_initialized();
     call.make_aliases();
-    const c10::impl::ExcludeDispatchKeyGuard exclude(kOuter);
+    const c10::impl::ExcludeDispatchKeyGuard exclude(kOuterKeys);
     return call.result(on_alias_.call(call.alias(arguments)...), op_);
   }
 

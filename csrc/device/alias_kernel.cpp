@@ -1,6 +1,5 @@
 #include "device/alias_kernel.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
 
@@ -13,10 +12,6 @@
 
 namespace tefl::device {
 namespace {
-
-// Gradients are the outer call's business, and so is autocast: with these in, the alias device's would apply.
-const c10::DispatchKeySet kExcluded =
-    c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
 
 void call_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack, c10::DeviceIndex index) {
   try {
@@ -34,7 +29,7 @@ void call_aliased(const AliasPlan& plan, const c10::OperatorHandle& op, torch::j
   AliasCall call(plan, op);
   call.enter(*stack);
   try {
-    c10::impl::ExcludeDispatchKeyGuard exclude(kExcluded);
+    c10::impl::ExcludeDispatchKeyGuard exclude(kOuterKeys);
     if (alias_target().type == c10::kCPU && !alias_target().copies) {
       call_on_host(op, stack, call.index());
     } else {

@@ -39,7 +39,7 @@ bool same_layout(const at::Tensor& a, const at::Tensor& b) {
 }
 
 void enqueue(const at::Tensor& source, const at::Tensor& destination, c10::Stream stream) {
-  writable_data(destination.storage());
+  writable_data(destination.storage());  // in its own device's stream, if it is copied on this write
   enqueue_copy(destination.mutable_data_ptr(), place(destination), source.const_data_ptr(), place(source),
                source.nbytes(), stream);
 }

@@ -147,7 +147,7 @@ CachedBlock* DeviceCache::new_segment(size_t bytes, c10::StreamId stream, BlockP
   void* pointer = nullptr;
   const auto status = runtime().malloc(index_, bytes, &pointer);
   if (status == TEFL_ERR_OUT_OF_MEMORY) {
-    reason_ = active().last_error();
+    reason_ = provider_reason(status);
     return nullptr;
   }
   check(status, "malloc");
@@ -237,9 +237,8 @@ void DeviceCache::release(CachedBlock* segment) {
   blocks_.erase(segment->begin);
   segments_.erase(segment->begin);
   spare_.push_back(segment);
-  if (runtime().free(index_, segment->begin) != TEFL_OK) {
-    TORCH_WARN(device_at(index_), ": free failed: ", active().last_error());
-  }
+  const auto status = runtime().free(index_, segment->begin);
+  if (status != TEFL_OK) TORCH_WARN(device_at(index_), ": free failed: ", provider_reason(status));
 }
 
 void DeviceCache::park(CachedBlock* block) {

@@ -2,6 +2,8 @@
 
 #include <c10/util/Exception.h>
 
+#include <string>
+
 #include "device/current_device.h"
 #include "device/lifetime.h"
 #include "device/patience.h"
@@ -14,6 +16,11 @@ namespace tefl::device {
 namespace {
 
 tefl_event native(void* event) { return static_cast<tefl_event>(event); }
+
+std::string describe_event() {
+  const auto streams = describe_busy_streams(-1);
+  return streams.empty() ? "an event" : "an event, of one of these streams: " + streams;
+}
 
 // For the calls that answer with TEFL_OK or TEFL_NOT_READY.
 bool is_done(tefl_status status, const char* function) {
@@ -59,8 +66,7 @@ void synchronize_event(void* event) {
   ensure_initialized();
   const double seconds = patience();
   if (C10_UNLIKELY(seconds > 0) && !poll([&] { return query_event(event); }, seconds)) {
-    throw_timed_out("synchronize", seconds,
-                    "an event, of one of these streams: " + describe_busy_streams(-1));
+    throw_timed_out("synchronize", seconds, describe_event());
   }
   if (shared_guard()) return shared_guard()->synchronizeEvent(event);
   check(runtime().event_synchronize(native(event)), "event_synchronize");

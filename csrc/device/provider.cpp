@@ -289,15 +289,16 @@ const std::string& device_name() { return active_slot().device_name; }
 bool is_active() { return active_slot().table != nullptr; }
 
 void check(tefl_status status, const char* function) {
-  if (C10_UNLIKELY(status != TEFL_OK)) {
-    const char* reason = active().last_error();
-    throw_status(status, function, reason != nullptr ? reason : "");
-  }
+  if (C10_UNLIKELY(status != TEFL_OK)) throw_status(status, function, provider_reason(status));
+}
+
+std::string provider_reason(tefl_status status) {
+  const char* reason = active().last_error();
+  return reason != nullptr && *reason != '\0' ? reason : "status " + std::to_string(status);
 }
 
 void throw_status(tefl_status status, const char* function, const std::string& detail) {
-  const std::string message = device_name() + ": " + function +
-                              " failed: " + (detail.empty() ? "status " + std::to_string(status) : detail);
+  const std::string message = device_name() + ": " + function + " failed: " + detail;
   const c10::SourceLocation here = {__func__, __FILE__, static_cast<uint32_t>(__LINE__)};
   if (status == TEFL_ERR_OUT_OF_MEMORY) throw c10::OutOfMemoryError(here, message);
   // Python sees torch.AcceleratorError, which says that the device and not the caller is at fault.

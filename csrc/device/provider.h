@@ -36,8 +36,12 @@ bool is_active();
 /// c10::Error. The message reads "<device name>: <function> failed: <the provider's message>".
 void check(tefl_status status, const char* function);
 
+/// What the provider says of the calling thread's last failure, of `status`; "status 5" where it says
+/// nothing.
+std::string provider_reason(tefl_status status);
+
 /// Throws that error, `detail` in the place of the provider's message.
-[[noreturn]] void throw_status(tefl_status status, const char* function, const std::string& detail = {});
+[[noreturn]] void throw_status(tefl_status status, const char* function, const std::string& detail);
 
 /// Starts the provider's runtime on first use, once for the process, from any thread. Throws in a child that
 /// was forked after the runtime had started, with the advice CUDA gives.

@@ -169,9 +169,6 @@ void bind_devices(py::module_& m) {
 
 void bind_memory(py::module_& m) {
   using torch::wrap_pybind_function;
-  m.def(
-      "shares_gpu", [] { return shared_guard() != nullptr; },
-      "Whether memory and streams are those of PyTorch's own name for the GPU.");
   m.def("memory_snapshot", wrap_pybind_function(&memory_snapshot_of), py::arg("index"),
         "The segments of a device: [(address, bytes, stream, pool, [(address, bytes, requested, state)])].");
   m.def("limit_memory", wrap_pybind_function([](c10::DeviceIndex index, size_t bytes) {

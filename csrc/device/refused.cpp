@@ -42,4 +42,13 @@ torch::CppFunction refusal(c10::DispatchKey key) {
   return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Refusal>(key));
 }
 
+void refuse(const c10::OperatorHandle& op, const at::Tensor& tensor, const char* verb) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!tensor.is_quantized(), device_name(), ": ", op.operator_name(), " ", verb,
+                              " a quantized tensor; only strided ones of plain numbers are supported. "
+                              "Compute with it on the CPU");
+  C10_THROW_ERROR(NotImplementedError,
+                  c10::str(device_name(), ": ", op.operator_name(), " ", verb, " a tensor of layout ",
+                           tensor.layout(), "; only strided ones are supported"));
+}
+
 }  // namespace tefl::device

@@ -1,6 +1,8 @@
 // Kinds of tensors that the device has not got.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/DispatchKey.h>
 #include <torch/library.h>
 
@@ -13,5 +15,12 @@ constexpr c10::DispatchKey kRefusedKeys[] = {
 
 /// A kernel for any operator that meets a tensor of `key`: an error that names device, operator and kind.
 torch::CppFunction refusal(c10::DispatchKey key);
+
+/// Refuses a tensor that `op` got or made on the alias device and that is of such a kind: "maca:
+/// aten::to_sparse returns a tensor of layout Sparse; only strided ones are supported".
+[[noreturn]] void refuse(const c10::OperatorHandle& op, const at::Tensor& tensor, const char* verb);
+inline void require_strided(const c10::OperatorHandle& op, const at::Tensor& tensor, const char* verb) {
+  if (C10_UNLIKELY(!tensor.has_storage() || tensor.is_quantized())) refuse(op, tensor, verb);
+}
 
 }  // namespace tefl::device

@@ -1,5 +1,6 @@
 #include "device/streams.h"
 
+#include <c10/util/ArrayRef.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -70,24 +71,21 @@ std::vector<c10::Stream> pooled_streams(c10::DeviceIndex index) {
   return all;
 }
 
-// Asks instead of waiting, so that the wait that follows ends at once.
-void await_stream(c10::Stream stream, double seconds) {
-  if (poll([&] { return query_stream(stream); }, seconds)) return;
-  throw_timed_out("synchronize", seconds, describe_stream(stream, native_stream(stream)));
+// Asks instead of waiting, so that the wait that follows ends at once. `seconds` are for all of them
+// together; 0 asks nothing.
+void await_streams(c10::ArrayRef<c10::Stream> streams, double seconds) {
+  if (C10_LIKELY(seconds <= 0)) return;
+  const auto* next = streams.begin();
+  const auto all_done = [&] {
+    while (next != streams.end() && query_stream(*next)) ++next;
+    return next == streams.end();
+  };
+  if (poll(all_done, seconds)) return;
+  throw_timed_out("synchronize", seconds, describe_stream(*next, native_stream(*next)));
 }
 
 [[noreturn]] void throw_with_place(tefl_status status, const char* function, const std::string& place) {
-  const char* reason = active().last_error();
-  throw_status(status, function, (reason != nullptr ? reason : "") + std::string(" (") + place + ")");
-}
-
-void synchronize_shared(c10::Stream stream) {
-  ensure_initialized();
-  const double seconds = patience();
-  if (seconds > 0 && !poll([&] { return query_stream(stream); }, seconds)) {
-    throw_timed_out("synchronize", seconds, c10::str(stream));
-  }
-  shared_guard()->synchronizeStream(shared_stream(stream));
+  throw_status(status, function, provider_reason(status) + " (" + place + ")");
 }
 
 }  // namespace
@@ -156,9 +154,10 @@ bool query_stream(c10::Stream stream) {
 }
 
 void synchronize_stream(c10::Stream stream) {
-  if (shared_guard()) return synchronize_shared(stream);
+  ensure_initialized();
+  await_streams(stream, patience());
+  if (shared_guard()) return shared_guard()->synchronizeStream(shared_stream(stream));
   const auto native = native_stream(stream);
-  if (C10_UNLIKELY(patience() > 0)) await_stream(stream, patience());
   const uint64_t count = noted(native);
   const auto status = runtime().stream_synchronize(native);
   if (C10_UNLIKELY(status != TEFL_OK)) {
@@ -190,15 +189,13 @@ void synchronize_device(c10::DeviceIndex index, double seconds) {
   ensure_initialized();
   index = resolve_index(index);
   if (shared_guard()) {
-    if (seconds > 0) await_stream(current_stream(index), seconds);
+    await_streams(current_stream(index), seconds);
     return shared_guard()->synchronizeDevice(index);
   }
   const auto streams = pooled_streams(index);
+  await_streams(streams, seconds);
   std::vector<uint64_t> counts;
-  for (const c10::Stream stream : streams) {
-    if (seconds > 0) await_stream(stream, seconds);
-    counts.push_back(noted(native_stream(stream)));
-  }
+  for (const c10::Stream stream : streams) counts.push_back(noted(native_stream(stream)));
   const auto status = runtime().device_synchronize(index);
   const auto place = status == TEFL_OK ? "" : c10::str(device_at(index), " | ", describe_busy_streams(index));
   for (size_t i = 0; i < streams.size(); ++i) note_done(native_stream(streams[i]), counts[i]);

@@ -31,7 +31,7 @@ void synchronize_stream(c10::Stream stream);
 /// where the device does not answer, or not in time.
 bool drain_stream(c10::Stream stream) noexcept;
 
-/// Waits for all streams of device `index`, at most `seconds` if that is not 0. Starts the runtime.
+/// Waits for all streams of device `index`, together at most `seconds` if that is not 0. Starts the runtime.
 void synchronize_device(c10::DeviceIndex index, double seconds);
 
 /// Waits until the work of the calling thread's current stream on device `index` is done.

@@ -105,6 +105,30 @@ def check_all_gather(rank: int, size: int) -> None:
     same(mine, given(rank, 2, 3))
 
 
+def check_parameters_are_sent_and_received_into_as_any_tensor(rank: int, size: int) -> None:
+    def parameters(values: list[torch.Tensor]) -> list[torch.Tensor]:
+        return [value.to("maca").requires_grad_() for value in values]
+
+    outputs, (mine,) = parameters([torch.zeros(3)] * size), parameters([given(rank, 3)])
+    dist.all_gather(outputs, mine)
+    same(torch.stack(outputs).detach(), everyone(size, 3))
+    outputs, inputs = parameters([torch.zeros(3)] * size), parameters([given(rank, 3)] * size)
+    dist.all_to_all(outputs, inputs)
+    same(torch.stack(outputs).detach(), everyone(size, 3))
+    output = torch.zeros(3, device="maca")
+    dist.reduce_scatter(output, inputs)
+    same(output, everyone(size, 3).sum(0))
+    assert not output.requires_grad
+    assert all(output.is_leaf for output in outputs)
+
+
+def check_lists_want_one_tensor_a_rank(rank: int, size: int) -> None:
+    few, enough = ([torch.zeros(3, device="maca") for _ in range(n)] for n in (size - 1, size))
+    for outputs, inputs, wrong in ((few, enough, "outputs"), (enough, few, "inputs")):
+        with pytest.raises(ValueError, match=f"all_to_all: got {size - 1} {wrong}, wants one for each of"):
+            dist.all_to_all(outputs, inputs)
+
+
 def check_all_gather_into_tensor(rank: int, size: int) -> None:
     for dtype in (torch.float32, torch.bool, torch.float8_e4m3fn):
         mine = given(rank, 4).to(dtype).to("maca")

@@ -73,7 +73,7 @@ class Sim:
         library.tefl_provider_get.restype = ctypes.POINTER(Provider)
         self.provider = library.tefl_provider_get().contents
         self.runtime = Table("tefl_runtime", self.provider.runtime)
-        self.launcher = Table("tefl_launch", self.provider.launch)
+        self.launcher = Table("tefl_launch", self.provider.launch) if self.provider.launch else None
         if start:
             self.call("init")
 

@@ -119,7 +119,7 @@ print(told(gpu.malloc, 0, 8))
 gpu.call("init")
 count = gpu.device_count()
 print(told(gpu.malloc, count, 8)[1] == f"malloc: no device {count}: there are {count}")
-print(told(gpu.malloc, 0, 0), told(gpu.load, 0, b""), sep="\\n")
+print(told(gpu.malloc, 0, 0))
 status, message = told(gpu.malloc, 0, 1 << 50)
 print(status, message)
 seen = []
@@ -131,7 +131,6 @@ print(seen, gpu.error() == message.partition(": ")[2])
         "(2, 'malloc: the runtime has not been started: call init first')",
         "True",
         "(2, 'malloc: 0 bytes asked for')",
-        "(2, 'module_load: the kernel binary is empty')",
         "3 malloc: cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY (out of memory)",
         "[''] True",
     ]
@@ -247,26 +246,6 @@ print(gpu.default_stream(0).value != gpu.default_stream(1).value)
     ) == ["[3, 3] 3", "True", "True", "[3, 4]", "True"]
 
 
-def test_binaries_are_loaded_and_launched_with_as_much_shared_memory_as_is_asked(on_fake):
-    assert on_fake(
-        """
-gpu = Sim(LIBRARY)
-module, result = gpu.load(0, b"kernel add"), c_int32(0)
-add, pointer = gpu.function(module, "add"), c_void_p(ctypes.addressof(result))
-gpu.launch(add, gpu.stream(), pointer, c_int32(5), grid=(2, 3, 1))
-print(result.value)
-gpu.launch(add, gpu.default_stream(), pointer, c_int32(1), shared=100_000)
-print(result.value, told(gpu.function, module, "sub"), told(gpu.load, 0, b"x")[0])
-print(told(gpu.launch, add, gpu.stream(), pointer, c_int32(0)))
-gpu.call("module_unload", module)
-"""
-    ) == [
-        "30",
-        "31 (2, \"module_function: cuModuleGetFunction of 'sub': CUDA_ERROR_NOT_FOUND (something else)\") 2",
-        "(5, 'launch: cuLaunchKernel: CUDA_ERROR_ILLEGAL_ADDRESS (something else)')",
-    ]
-
-
 # --------------------------------------------------------------------------------- without a GPU or CUDA --
 
 
@@ -322,4 +301,4 @@ def test_the_status_shows_the_provider_and_what_is_in_its_way(python):
         TEFL_PROVIDER="cuda",
         TEFL_DEVICE_NAME="maca",
     )
-    assert out == "cuda cuda 1.0"
+    assert out == "cuda cuda 1.1"

@@ -143,6 +143,44 @@ def test_a_device_of_such_a_library_computes(compile_library, python):
     )
 
 
+SILENT_SIM = """
+#include <dlfcn.h>
+#include "tefl_provider.h"
+static const char* last_error(void) { return REASON; }
+const tefl_provider* tefl_provider_get(void) {
+  static tefl_provider provider;
+  void* library = dlopen(SIM, RTLD_NOW | RTLD_LOCAL);
+  provider = *((tefl_provider_get_fn)dlsym(library, "tefl_provider_get"))();
+  provider.last_error = last_error;
+  return &provider;
+}
+"""
+
+
+@pytest.mark.parametrize("reason", ["0", '""'], ids=["NULL", "empty"])
+def test_a_failure_without_a_reason_is_told_by_its_status(compile_library, python, reason):
+    sim = open_library("sim").path
+    library = compile_library(
+        "silent_sim", f"#define REASON {reason}\n{SILENT_SIM}", f'-DSIM="{sim}"', "-ldl"
+    )
+    out = python(
+        f"""
+        import torch
+        from tefl.privateuse1 import PrivateUse1Backend, register_backend
+        register_backend(PrivateUse1Backend("maca", {str(library)!r}))
+        for work in (lambda: torch.ones(3, device="maca"), torch.maca.synchronize):
+            try:
+                work()
+            except RuntimeError as error:
+                print(type(error).__name__, error)
+        """,
+        TEFL_SIM_FAULTS="malloc:1*,device_synchronize:1",
+    ).splitlines()
+    assert out[0].startswith("OutOfMemoryError maca out of memory. ")
+    assert out[0].endswith("(status 3)")
+    assert out[1].startswith("AcceleratorError maca: device_synchronize failed: status 5 (")
+
+
 @pytest.mark.parametrize("name", MANDATORY)
 def test_each_mandatory_function_is_missed(opened, name):
     assert whats(opened(null=[name])) == [f"tefl_runtime.{name} is NULL"]

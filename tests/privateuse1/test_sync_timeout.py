@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from textwrap import dedent
+from threading import Timer
 
 import pytest
+import torch
 
 SETUP = """
 import os, sys, time, torch
@@ -84,6 +86,40 @@ def test_an_event_that_never_comes_is_given_up_on_as_well(python):
     assert out.startswith(
         f"False maca: synchronize failed: not done after 0.6 s: an event, of one of these streams: {WHERE}"
     )
+
+
+@pytest.mark.sim_only("the stream waits for the simulator's gate")
+def test_an_event_of_work_that_nothing_is_known_of_is_told_as_an_event(maca, closed):
+    from tefl import _native
+
+    for index in range(maca.device_count()):
+        maca.synchronize(index)  # what other tests enqueued is done, and known to be
+    stream = torch.Stream("maca:0")
+    closed(stream)  # the provider's own doing, so that tefl has not noted it
+    event = stream.record_event()
+    _native.load().set_patience(0.6)
+    try:
+        with pytest.raises(
+            torch.AcceleratorError, match=r"not done after 0\.6 s: an event\. The work goes on"
+        ):
+            event.synchronize()
+    finally:
+        _native.load().set_patience(0)
+
+
+@pytest.mark.sim_only("the streams wait for the simulator's gates")
+def test_the_time_is_for_all_streams_together(maca, closed):
+    """The second stream is busy when the time is up; counted anew from the first's end, it would not be."""
+    gates = closed(torch.accelerator.current_stream(0)), closed(torch.Stream("maca:0"))
+    openers = [
+        Timer(after, setattr, (gate, "value", 1)) for after, gate in zip((1.2, 2.6), gates, strict=True)
+    ]
+    for opener in openers:
+        opener.start()
+    with pytest.raises(torch.AcceleratorError, match=r"not done after 1\.5 s: maca:0"):
+        maca.synchronize(0, timeout=1.5)
+    for opener in openers:
+        opener.join()
 
 
 def test_another_stream_than_the_default_is_told_by_its_id(python):

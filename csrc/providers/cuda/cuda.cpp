@@ -35,8 +35,9 @@ const tefl_provider* tefl_provider_get(void) {
       TEFL_ALIAS_CUDA,
       tefl_cuda::last_error,
       tefl_cuda::runtime_table(),
-      tefl_cuda::launch_table(),
-      /*ccl=*/nullptr,  // process groups go by NCCL
+      // No launch table: on an alias of cuda, tefl launches by the driver itself. Process groups go by NCCL.
+      nullptr,
+      nullptr,
   };
   return &provider;
 }

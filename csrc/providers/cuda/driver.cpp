@@ -78,10 +78,7 @@ int status_of(CuResult result) {
     case kInvalidValue:
     case kNoDevice:
     case kInvalidDevice:
-    case kInvalidImage:
-    case kInvalidPtx:
     case kInvalidHandle:
-    case kNotFound:
       return TEFL_ERR_INVALID;
     case kNotSupported:
       return TEFL_ERR_UNSUPPORTED;

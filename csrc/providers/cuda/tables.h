@@ -8,6 +8,5 @@ namespace tefl_cuda {
 void fill_devices(tefl_runtime& table);  // device.cpp: start, count, properties, synchronize
 void fill_memory(tefl_runtime& table);   // memory.cpp: allocate, copy, set
 void fill_streams(tefl_runtime& table);  // stream.cpp: streams and events
-const tefl_launch* launch_table();       // launch.cpp
 
 }  // namespace tefl_cuda

@@ -59,8 +59,7 @@ std::optional<std::vector<std::string>> uuids_of_machine() {
   return good ? std::optional<std::vector<std::string>>(uuids) : std::nullopt;
 }
 
-// ------------------------------------------------------------------------------------ CUDA_VISIBLE_DEVICES
-// --
+// ------------------------------------------------------------------------------- CUDA_VISIBLE_DEVICES --
 
 std::string_view trimmed(std::string_view text) {
   const auto begin = text.find_first_not_of(" \t");
