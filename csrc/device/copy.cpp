@@ -64,7 +64,13 @@ void copy_block_with_host(const at::Tensor& source, const at::Tensor& destinatio
   const auto stream = current_stream((on_device(source) ? source : destination).device().index());
   enqueue(source, destination, stream);
   // Pageable memory is the caller's again on return, so that the copy must be done by then.
-  if (!non_blocking || !use_pinned(host.const_data_ptr(), stream)) synchronize_stream(stream);
+  if (non_blocking && use_pinned(host.const_data_ptr(), stream)) return;
+  try {
+    synchronize_stream(stream);
+  } catch (const c10::Error&) {
+    if (!drain_stream(stream)) keep_for_ever({host.storage()});
+    throw;
+  }
 }
 
 void copy_block(const at::Tensor& source, const at::Tensor& destination, bool non_blocking) {

@@ -9,6 +9,7 @@
 
 #include "device/alias_storage.h"
 #include "device/allocator.h"
+#include "device/block_copy.h"
 #include "device/copy.h"
 #include "device/current_device.h"
 #include "device/fallback_counts.h"
@@ -83,17 +84,20 @@ c10::Storage host_storage(const c10::Storage& source) {
           source.unsafeGetStorageImpl()->resizable()};
 }
 
+void keep_for_ever(std::vector<c10::Storage> storages) { new auto(std::move(storages)); }
+
 Transfer::Transfer(c10::DeviceIndex index, std::string op)
     : index_(index), op_(std::move(op)), name_(interned(op_)) {}
 
 // After an error the copies on their way still use memory that is about to go.
 Transfer::~Transfer() {
-  if (pending_) drain_stream(current_stream(index_));
+  if (pending_ && !drain_stream(current_stream(index_))) keep_for_ever(std::move(in_use_));
 }
 
 void Transfer::fetch(const c10::Storage& device, const c10::Storage& host, Span span) {
   if (span.empty()) return;
   const size_t bytes = span.end - span.begin;
+  in_use_.push_back(host);
   enqueue(static_cast<char*>(host.mutable_data()) + span.begin, TEFL_HOST,
           static_cast<const char*>(device.data()) + span.begin, index_, bytes);
   bytes_to_host_ += bytes;
@@ -101,6 +105,7 @@ void Transfer::fetch(const c10::Storage& device, const c10::Storage& host, Span 
 
 void Transfer::give_back(const at::Tensor& host, const at::Tensor& device) {
   const c10::Storage from = host.storage();
+  in_use_.push_back(from);
   c10::Storage to = device.storage();
   if (from.nbytes() != to.nbytes()) resize_storage(to, from.nbytes());
   const auto* source = static_cast<const char*>(from.data());
@@ -116,14 +121,17 @@ c10::Storage Transfer::new_device_storage(const c10::Storage& host) {
   const size_t bytes = host.nbytes();
   c10::Storage fresh(c10::Storage::use_byte_size_t(), bytes, allocator().allocate(bytes), &allocator(),
                      /*resizable=*/true);
+  in_use_.push_back(host);
   if (bytes != 0) enqueue(fresh.mutable_data(), index_, host.data(), TEFL_HOST, bytes);
   bytes_to_device_ += bytes;
   return fresh;
 }
 
 void Transfer::wait() {
-  if (!std::exchange(pending_, false)) return;
+  if (!pending_) return;
   wait_for_current_stream(index_);
+  pending_ = false;
+  in_use_.clear();
 }
 
 void Transfer::finish() {

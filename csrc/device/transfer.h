@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace tefl::device {
 
@@ -22,8 +23,11 @@ Span span_of(const at::Tensor& tensor);
 /// Ordinary host memory as large as `source`. What is in it is undefined, but for what a Transfer fetches.
 c10::Storage host_storage(const c10::Storage& source);
 
+/// Never frees `storages`: a copy that does not end uses them. Better lost than written over.
+void keep_for_ever(std::vector<c10::Storage> storages);
+
 /// The copying that one operator needs, on the current stream of device `index`. Host memory that is given to
-/// it must live until wait() or the destructor.
+/// it is held until they are done, for ever where that cannot be seen.
 class Transfer {
  public:
   Transfer(c10::DeviceIndex index, std::string op);
@@ -54,6 +58,7 @@ class Transfer {
   const char* const name_;  // the same, for the stream's log
   uint64_t bytes_to_host_ = 0, bytes_to_device_ = 0;
   bool pending_ = false;
+  std::vector<c10::Storage> in_use_;  // host memory that the copies on their way read or write
 };
 
 }  // namespace tefl::device

@@ -7,6 +7,7 @@ from threading import Timer
 
 import pytest
 import torch
+from interpreters import HERE
 
 SETUP = """
 import os, sys, time, torch
@@ -122,6 +123,42 @@ def test_the_time_is_for_all_streams_together(maca, closed):
         opener.join()
 
 
+@pytest.mark.parametrize(
+    ("work", "opaque"),
+    [("y.copy_(x)", "0"), ("x.copy_(y)", "0"), ("x.cpu()", "0"), ("x + 1", "1"), ("x.add_(1)", "1")],
+)
+def test_host_memory_of_a_copy_that_was_given_up_on_stays_the_copys(python, compile_library, work, opaque):
+    """Freed, it would be the next tensor's, and the copy would still write or read it."""
+    image = compile_library("gate", (HERE / "sim_kernels.c").read_text())
+    out = run(
+        python,
+        f"""
+        from ctypes import c_void_p
+        from pathlib import Path
+        from sim_driver import LIBRARY, Kernels, Sim
+        from tefl import _native
+        x, y = torch.full((2000,), 7.0, device="maca:0"), torch.full((2000,), 5.0)
+        place = y.data_ptr()
+        torch.maca.synchronize(0, timeout=50)
+        kernels = Kernels(Sim(LIBRARY, start=False), Path({str(image)!r}).read_bytes(), 0)
+        gate = kernels.close(c_void_p(_native.load().raw_stream(0)))
+        print(told(lambda: {work})[:33])
+        del y
+        others = [torch.zeros(2000) for _ in range(8)]  # of the same size: they take what was freed
+        gate.value = 1
+        torch.maca.synchronize(0, timeout=50)
+        print([int(other.count_nonzero()) for other in others])
+        print(place in [other.data_ptr() for other in others])
+        """,
+        faults="",
+        TEFL_SIM_OPAQUE=opaque,
+        TEFL_SYNC_TIMEOUT="0.1",
+    ).splitlines()
+    freed = "y" not in work  # by the test alone, which may
+    assert out[:2] == ["maca: synchronize failed: not don", str([0] * 8)]
+    assert freed or out[2] == "False"
+
+
 def test_another_stream_than_the_default_is_told_by_its_id(python):
     out = run(
         python,
@@ -163,6 +200,20 @@ def test_a_timeout_is_a_number_above_zero(python, timeout):
     )
     assert out.startswith("synchronize: timeout is ")
     assert out.endswith("want a number of seconds above 0, or None")
+
+
+@pytest.mark.parametrize("timeout", ["'a'", "[1]", "1j"])
+def test_a_timeout_of_another_type_is_refused_by_name(python, timeout):
+    out = run(
+        python,
+        f"""
+        try:
+            torch.maca.synchronize(timeout={timeout})
+        except TypeError as error:
+            print(error)
+        """,
+    )
+    assert out == f"synchronize: timeout is {timeout}, want a number of seconds above 0, or None"
 
 
 def test_a_bad_variable_is_a_defect_of_the_claim(python):
