@@ -46,6 +46,9 @@ void refuse(const c10::OperatorHandle& op, const at::Tensor& tensor, const char*
   TORCH_CHECK_NOT_IMPLEMENTED(!tensor.is_quantized(), device_name(), ": ", op.operator_name(), " ", verb,
                               " a quantized tensor; only strided ones of plain numbers are supported. "
                               "Compute with it on the CPU");
+  TORCH_CHECK_NOT_IMPLEMENTED(!tensor.is_nested(), device_name(), ": ", op.operator_name(), " ", verb,
+                              " a nested (strided) tensor; only strided ones are supported. "
+                              "Compute with it on the CPU");
   C10_THROW_ERROR(NotImplementedError,
                   c10::str(device_name(), ": ", op.operator_name(), " ", verb, " a tensor of layout ",
                            tensor.layout(), "; only strided ones are supported"));

@@ -20,7 +20,8 @@ torch::CppFunction refusal(c10::DispatchKey key);
 /// aten::to_sparse returns a tensor of layout Sparse; only strided ones are supported".
 [[noreturn]] void refuse(const c10::OperatorHandle& op, const at::Tensor& tensor, const char* verb);
 inline void require_strided(const c10::OperatorHandle& op, const at::Tensor& tensor, const char* verb) {
-  if (C10_UNLIKELY(!tensor.has_storage() || tensor.is_quantized())) refuse(op, tensor, verb);
+  if (C10_UNLIKELY(!tensor.has_storage() || tensor.is_quantized() || tensor.is_nested()))
+    refuse(op, tensor, verb);
 }
 
 }  // namespace tefl::device

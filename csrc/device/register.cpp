@@ -59,6 +59,10 @@ bool is_aliased(const c10::OperatorName& name, const c10::OperatorHandle& op) {
                                                  name.name) != std::end(kAliasedComposites);
 }
 
+// Whether PyTorch's encoder may pack a padded batch into a nested tensor, of which the device has none: it
+// goes on with the padded one then.
+bool nested_tensor_from_mask_left_aligned(const at::Tensor&, const at::Tensor&) { return false; }
+
 void register_own_kernels() {
   auto& aten = open_library("aten", DispatchKey::PrivateUse1);
   implement(aten, "empty.memory_format", empty);
@@ -66,6 +70,7 @@ void register_own_kernels() {
   implement(aten, "_efficientzerotensor", efficient_zero_tensor);
   implement(aten, "_copy_from", copy_from);
   implement(aten, "_copy_from_and_resize", copy_from_and_resize);
+  implement(aten, "_nested_tensor_from_mask_left_aligned", nested_tensor_from_mask_left_aligned);
   register_views(aten);
   if (alias_target().type == c10::kCPU) {  // a GPU has its own kernels for these
     implement(aten, "native_dropout", native_dropout);

@@ -107,8 +107,9 @@ QUANTIZED: dict[str, Callable[[], Any]] = {
 
 #: Nested tensors in the strided layout; the jagged one works.
 NESTED: dict[str, Callable[[], Any]] = {
-    "add": lambda: torch.nested.nested_tensor([dense(), dense()]) + 1,
-    "unbind": lambda: torch.nested.nested_tensor([dense(), dense()]).unbind(),
+    "_nested_tensor_from_mask": lambda: torch._nested_tensor_from_mask(
+        torch.ones(2, 2, 4, device=D), torch.ones(2, 2, dtype=torch.bool, device=D)
+    ),
     "to": lambda: torch.nested.nested_tensor([torch.eye(2), torch.eye(2)]).to(D),
 }
 
@@ -141,6 +142,24 @@ def test_jagged_nested_tensors_work():
     nested = torch.nested.nested_tensor([dense(), dense()[:2]], layout=torch.jagged)
     assert (nested * 2).values().cpu().sum().item() == 12
     assert nested.device == torch.device(D)
+
+
+@pytest.mark.parametrize("padded", [[[0, 0, 0, 1, 1], [0, 0, 0, 0, 0]], [[0, 1, 0, 0, 1], [1, 0, 0, 0, 0]]])
+def test_an_encoder_in_eval_takes_a_padding_mask(padded):
+    """PyTorch packs the batch into a nested tensor where it can, and computes on the padded one here."""
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    encoder, x, mask = (
+        torch.nn.TransformerEncoder(layer, 2).eval(),
+        torch.randn(2, 5, 8),
+        torch.tensor(padded) == 1,
+    )
+    results = []
+    for device in ("cpu", D):
+        with torch.no_grad():
+            out = encoder.to(device)(x.to(device), src_key_padding_mask=mask.to(device))
+        results.append(out.cpu()[~mask])
+    torch.testing.assert_close(*results)
 
 
 def test_fake_quantization_works():
