@@ -28,12 +28,23 @@ class DeviceGenerator final : public c10::GeneratorImpl {
   void set_current_seed(uint64_t seed) override { impl().set_current_seed(seed); }
   // PyTorch pickles the offset of every generator but the CPU's, which has none: it stays 0 there.
   void set_offset(uint64_t offset) override {
-    if (has_offset() || offset != 0) impl().set_offset(offset);
+    if (has_offset()) return impl().set_offset(offset);
+    TORCH_CHECK(offset == 0, device_name(), ": a generator of this device has no offset, got ", offset,
+                "; use manual_seed or set_state");
   }
   uint64_t get_offset() const override { return has_offset() ? impl().get_offset() : 0; }
   uint64_t current_seed() const override { return impl().current_seed(); }
   uint64_t seed() override { return impl().seed(); }
-  void set_state(const c10::TensorImpl& state) override { impl().set_state(state); }
+  void set_state(const c10::TensorImpl& state) override {
+    try {
+      impl().set_state(state);
+    } catch (const c10::TypeError&) {
+      throw;
+    } catch (const c10::Error&) {  // it speaks of the alias device
+      TORCH_CHECK(false, device_name(), ": these ", state.numel(), " bytes are no state of a generator; ",
+                  "want what its get_state() returned, ", get_state()->numel(), " bytes");
+    }
+  }
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override { return impl().get_state(); }
 
  private:

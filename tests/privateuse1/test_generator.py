@@ -140,6 +140,24 @@ def test_a_generator_of_another_device_type_is_refused():
         torch.rand(4, generator=torch.Generator("maca"))
 
 
+def test_a_state_of_another_size_is_refused_in_the_devices_name(maca):
+    generator, wrong = torch.Generator("maca"), torch.zeros(5, dtype=torch.uint8)
+    size = generator.get_state().numel()
+    told = rf"^maca: these 5 bytes are no state .* want what its get_state\(\) returned, {size} bytes"
+    for take in (generator.set_state, maca.set_rng_state):
+        with pytest.raises(RuntimeError, match=told):
+            take(wrong)
+    with pytest.raises(TypeError, match=r"RNG state must be a torch\.ByteTensor"):
+        generator.set_state(torch.zeros(5))
+
+
+@pytest.mark.sim_only("CUDA's generators have an offset")
+def test_an_offset_is_refused_in_the_devices_name():
+    with pytest.raises(RuntimeError, match=r"^maca: a generator of this device has no offset, got 4"):
+        torch.Generator("maca").set_offset(4)
+    torch.Generator("maca").set_offset(0)
+
+
 def test_fork_rng_brings_the_sequence_back(maca):
     maca.manual_seed(1)
     with torch.random.fork_rng(devices=[0], device_type="maca"):
