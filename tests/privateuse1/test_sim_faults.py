@@ -111,3 +111,15 @@ def test_a_fault_that_cannot_be_read_is_quoted(python, text):
         TEFL_SIM_FAULTS=text,
     )
     assert out.startswith(f"2 init: TEFL_SIM_FAULTS='{text}': want function:n separated by commas")
+
+
+@pytest.mark.parametrize(
+    "function", ["init", "device_count", "set_current_device", "stream_describe", "host_access_begin"]
+)
+def test_a_function_that_cannot_be_made_to_fail_is_named_as_such(python, function):
+    out = python(
+        TRY.replace("sim = Sim()", "sim = Sim(start=False)") + "print(attempt(lambda: sim.call('init')))",
+        TEFL_SIM_FAULTS=f"{function}:1",
+    )
+    exceptions = out.partition("those of tefl_provider.h but ")[2]
+    assert function in exceptions.partition(" and the collectives")[0].split(", ")

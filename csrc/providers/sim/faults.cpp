@@ -48,9 +48,9 @@ constexpr size_t kCalls = std::size(kCallNames);
 constexpr const char* kVariable = "TEFL_SIM_FAULTS";
 constexpr const char* kWanted =
     "want function:n separated by commas, such as malloc:100,stream_synchronize:3*: the function's n-th call "
-    "fails, with a * every n-th; functions are those of tefl_provider.h, and memcpy, memset, launch (fail "
-    "when "
-    "the stream gets there) and hang";
+    "fails, with a * every n-th; functions are those of tefl_provider.h but init, device_count, "
+    "set_current_device, stream_describe, host_access_begin, host_access_end and the collectives, and "
+    "memcpy, memset, launch (fail when the stream gets there) and hang";
 
 struct Rule {
   uint64_t call = 0;
