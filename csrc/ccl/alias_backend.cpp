@@ -14,8 +14,7 @@ using c10d::OpType;
 
 // Whose work gloo ends in wait(), and tells no future of.
 bool is_waited_for(OpType type) {
-  return c10d::isP2POp(type) || type == OpType::REDUCE_SCATTER || type == OpType::_REDUCE_SCATTER_BASE ||
-         type == OpType::REDUCE_SCATTER_TENSOR_COALESCED;
+  return c10d::isP2POp(type) || type == OpType::REDUCE_SCATTER || type == OpType::_REDUCE_SCATTER_BASE;
 }
 
 }  // namespace
@@ -58,7 +57,10 @@ AliasBackend::Work AliasBackend::run(Call call, Tensors outputs, const Tensors& 
                                      Finish finish) {
   const auto device = device_of(call, joined(outputs, inputs));
   if (!on_host_) {  // the inner group goes by the current stream, which is the same under both names
-    return kept(c10::make_intrusive<SharedWork>(call, std::move(outputs), start()));
+    auto inner = start();
+    if (!inner)
+      return inner;  // NCCL's answer to a call that is not asynchronous: it is in the current stream
+    return kept(c10::make_intrusive<SharedWork>(call, std::move(outputs), std::move(inner)));
   }
   const auto after = device::current_stream(device.index());
   if (is_waited_for(call.type)) {
@@ -130,7 +132,9 @@ AliasBackend::Work AliasBackend::endCoalescing() {
   auto works = std::exchange(coalesced_, {});
   auto group = c10::make_intrusive<WorkGroup>(call, std::move(works));
   if (on_host_) return group;
-  return c10::make_intrusive<SharedWork>(call, group->result(), inner_->endCoalescing());
+  auto inner = inner_->endCoalescing();
+  if (!inner) return inner;
+  return c10::make_intrusive<SharedWork>(call, group->result(), std::move(inner));
 }
 
 }  // namespace tefl::ccl

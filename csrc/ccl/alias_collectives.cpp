@@ -98,8 +98,8 @@ AliasBackend::Work AliasBackend::_reduce_scatter_base(at::Tensor& output, at::Te
 
 AliasBackend::Work AliasBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                  const c10d::ReduceScatterOptions& opts) {
-  auto call = announce(OpType::REDUCE_SCATTER_TENSOR_COALESCED, "reduce_scatter_tensor_coalesced", outputs,
-                       by(opts.reduceOp));
+  auto call =
+      announce(OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor_coalesced", outputs, by(opts.reduceOp));
   device_of(call, joined(outputs, inputs));
   const auto how = reduction(opts.reduceOp);
   auto out = shapeless(outputs);

@@ -189,7 +189,7 @@ TableBackend::Work TableBackend::_reduce_scatter_base(at::Tensor& output, at::Te
 
 TableBackend::Work TableBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                  const c10d::ReduceScatterOptions& opts) {
-  auto call = announce(OpType::REDUCE_SCATTER_TENSOR_COALESCED, "reduce_scatter_tensor_coalesced", outputs,
+  auto call = announce(OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor_coalesced", outputs,
                        ", " + name_of(opts.reduceOp));
   return reduce_parts(call, outputs, inputs, opts.reduceOp, opts.timeout);
 }
