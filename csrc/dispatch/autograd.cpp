@@ -145,12 +145,11 @@ bool Autograd::examine(const Call& call) const {
 
 void Autograd::refuse_gradients_of_lists(const Call& call) const {
   for (const size_t i : tensors_) {
-    TORCH_CHECK_NOT_IMPLEMENTED(!holds_list_that_requires_grad((*call.stack)[call.begin + i]),
-                                "tefl::", name_, " has no derivative with regard to the tensors in the list ",
-                                op_.schema().arguments()[i].name(),
-                                ", and one of them requires grad. Pass them detached, [t.detach() for t in "
-                                "...], or call the op under "
-                                "torch.no_grad().");
+    const bool is_wanted = holds_list_that_requires_grad((*call.stack)[call.begin + i]);
+    TORCH_CHECK_NOT_IMPLEMENTED(!is_wanted, "tefl::", name_, " has no derivative with regard to the tensors ",
+                                "in the list ", op_.schema().arguments()[i].name(), ", and one of them ",
+                                "requires grad. Pass them detached, [t.detach() for t in ...], or call the ",
+                                "op under torch.no_grad().");
   }
 }
 

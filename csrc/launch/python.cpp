@@ -111,17 +111,21 @@ void launch(Kernel& kernel, const py::tuple& grid, const py::tuple& block, uint3
   END_HANDLE_TH_ERRORS_PYBIND
 }
 
+std::string named(const Kernel& kernel, const char* what) {
+  return "kernel '" + kernel.name() + "': the " + what;
+}
+
 // One dimension of a grid or block.
-uint32_t part_of(const std::string& place, const py::handle& value) {
+uint32_t part_of(const Kernel& kernel, const char* what, const py::handle& value) {
   const auto index = py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()));
   if (!index) {
     PyErr_Clear();
-    throw py::type_error(place + " must consist of ints, got " + Py_TYPE(value.ptr())->tp_name);
+    throw py::type_error(named(kernel, what) + " must consist of ints, got " + Py_TYPE(value.ptr())->tp_name);
   }
   int overflow = 0;
   const int64_t part = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
   if (overflow != 0 || part < 0 || part > std::numeric_limits<uint32_t>::max())
-    throw py::value_error(place + " has " + py::str(index).cast<std::string>() +
+    throw py::value_error(named(kernel, what) + " has " + py::str(index).cast<std::string>() +
                           "; wanted are ints from 0 to 4294967295");
   return static_cast<uint32_t>(part);
 }
@@ -138,10 +142,10 @@ uint64_t bits(T value) {
 Size3 size3(const Kernel& kernel, const char* what, const py::tuple& value) {
   Size3 size;
   uint32_t* const parts[] = {&size.x, &size.y, &size.z};
-  const std::string place = "kernel '" + kernel.name() + "': the " + what;
   if (value.size() > 3)
-    throw py::value_error(place + " has at most three dimensions, got " + std::to_string(value.size()));
-  for (size_t i = 0; i < value.size(); ++i) *parts[i] = part_of(place, value[i]);
+    throw py::value_error(named(kernel, what) + " has at most three dimensions, got " +
+                          std::to_string(value.size()));
+  for (size_t i = 0; i < value.size(); ++i) *parts[i] = part_of(kernel, what, value[i]);
   return size;
 }
 
