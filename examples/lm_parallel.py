@@ -48,6 +48,10 @@ class Ranks:
 
 def join(device: torch.device) -> tuple[Ranks, torch.device]:
     """Join the ranks that torchrun started; returns them, and this rank's device of the type of `device`."""
+    if "LOCAL_RANK" not in os.environ:
+        raise SystemExit(
+            "--ddp and --fsdp want ranks: torchrun --nproc-per-node 2 examples/train_lm.py --ddp"
+        )
     local = int(os.environ["LOCAL_RANK"])
     if device.type != "cpu":
         module = torch.get_device_module(device)

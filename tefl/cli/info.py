@@ -12,6 +12,7 @@ from tefl import _env, _native
 from tefl._errors import ConfigError, one_line
 from tefl.cli._output import add_json_option, columns, write_json
 from tefl.dispatch import PluginError, native
+from tefl.dispatch.policy import current_policy
 from tefl.privateuse1 import broker
 
 __all__ = ["add_parser"]
@@ -46,7 +47,9 @@ def _gather() -> dict[str, Any]:
         "variables": [vars(setting) for setting in _env.sources()],
         "unknown_variables": _env.unknown(),
     }
-    problems += [setting["error"] for setting in facts["variables"] if setting["error"]]
+    told = "\n".join(problems)  # a defect of the device may be that a variable cannot be read
+    errors = [setting["error"] for setting in facts["variables"] if setting["error"]]
+    problems += [error for error in errors if error not in told]
     return {**facts, "problems": list(dict.fromkeys(problems))}
 
 
@@ -77,6 +80,7 @@ def _plugins(problems: list[str]) -> list[dict[str, Any]]:
     manager = tefl.get_manager()
     try:
         manager.ensure_ready()
+        manager.warn_unknown_names(current_policy())
     except (ConfigError, PluginError) as error:
         problems.append(str(error))
     except Exception as error:  # noqa: BLE001 - whatever keeps ops from running is what info is asked for
@@ -119,6 +123,9 @@ def _device_lines(status: Mapping[str, Any] | None) -> Iterator[str]:
     yield from columns((name, _shown(value)) for name, value in shown.items())
     if status and not status["registered"] and status["origin"] is None and not status["defects"]:
         yield f"  nobody is chosen: {broker.choice().reason}"
+    if status and not status["registered"] and status["origin"] is not None and not status["defects"]:
+        yield "  not claimed in this process: import torch claims it where tefl is installed and"
+        yield "  TORCH_DEVICE_BACKEND_AUTOLOAD is not 0; else tefl.privateuse1.device_arg(name) does"
     for candidate in (status or {}).get("candidates", ()):
         yield "  candidate " + ", ".join(f"{key} {value}" for key, value in candidate.items())
 

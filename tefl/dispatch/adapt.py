@@ -111,6 +111,9 @@ class Adapted:
                 shapes = f"{tuple(got.shape)}, wanted {tuple(want.shape)}"
                 raise ValueError(f"{_who(self.impl)} returned result {index} of shape {shapes}")
             fixed = fixed.reshape(want.shape)
+        if got.dtype != want.dtype and not (got.is_floating_point() and want.is_floating_point()):
+            dtypes = f"{got.dtype}, wanted {want.dtype}"  # whole numbers would have lost what was computed
+            raise TypeError(f"{_who(self.impl)} returned result {index} as {dtypes}")
         fixed = fixed.to(want.dtype)
         if not same_layout(fixed, want):
             laid_out = torch.empty_strided(want.shape, want.stride(), dtype=want.dtype, device=got.device)
@@ -124,7 +127,7 @@ class Adapted:
 
     def _warn(self, index: int, got: torch.Tensor, want: torch.Tensor) -> None:
         logger().warning(
-            "%s returned result %d as %s, brought to %s in its own memory as the schema promises; said once",
+            "%s returned result %d as %s, brought to %s in its own memory as the op declares; said once",
             _who(self.impl), index, _describe(got), _describe(want),
         )  # fmt: skip
 

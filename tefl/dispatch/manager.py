@@ -73,7 +73,9 @@ class OpManager:
 
     def explain(self, op_name: str, *args: Any, **kwargs: Any) -> Decision:
         """Which implementation `call` would run and, for every other one, why not; nothing runs."""
-        return self.op(op_name).explain(args, kwargs)
+        decision = self.op(op_name).explain(args, kwargs)
+        self.warn_unknown_names(decision.policy)
+        return decision
 
     def op(self, op_name: str) -> OpCall:
         """The router of one op."""

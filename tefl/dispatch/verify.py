@@ -45,6 +45,10 @@ class Verified:
                 )
 
     def _compare_values(self, got: Any, after: Any, given: Any) -> None:
+        if not self._schema.mutates:
+            for index, (have, want) in enumerate(zip(_tensors(after), _tensors(given), strict=True)):
+                if not torch.allclose(have, want, rtol=0, atol=0, equal_nan=True):
+                    self._report(f"tensor argument {index} was written, which the schema does not say", given)
         exact = self._decl.reference(*given[0], **given[1])
         for index, (have, want) in enumerate(zip(_tensors(got), _tensors(exact), strict=True)):
             if (error := _error(have, want)) is not None:

@@ -62,6 +62,22 @@ def test_a_variable_that_cannot_be_read_is_a_problem_and_everything_else_is_stil
     assert info["versions"]["torch"] == torch.__version__
 
 
+def test_a_problem_is_told_once(fresh_python) -> None:
+    done = fresh_python(args=["-m", "tefl", "info"], TEFL_PROVIDER="sim", TEFL_SYNC_TIMEOUT="abc", fails=True)
+    assert done.stdout.split("problems")[-1].count("TEFL_SYNC_TIMEOUT='abc'") == 1
+
+
+def test_a_device_that_was_chosen_and_not_claimed_says_what_claims_it(fresh_python) -> None:
+    done = fresh_python(args=["-m", "tefl", "info"], TEFL_PROVIDER="sim", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    assert "not claimed in this process: import torch claims it where tefl is installed" in done.stdout
+
+
+def test_names_in_the_policy_that_nobody_bears_are_mentioned(fresh_python) -> None:
+    for arguments in (["info"], ["explain", "rmsnorm_fwd"]):
+        done = fresh_python(args=["-m", "tefl", *arguments], TE_FL_PER_OP="rmsnorm=reference")
+        assert "op 'rmsnorm', which nobody registered; the nearest known name is" in done.stderr
+
+
 def test_a_plugin_that_failed_is_shown_with_its_traceback(fresh_python, tmp_path: Path) -> None:
     (tmp_path / "acme_broken.py").write_text("def register(registry):\n    raise OSError('no libacme.so')\n")
     done = fresh_python(

@@ -35,6 +35,9 @@ BAD_RESULTS = [
     (lambda x: (x * 2, None), "returned NoneType as result 1, wanted a tensor"),
     (lambda x: (x[:1], x.sum(-1)), r"returned result 0 of shape \(1, 3\), wanted \(2, 3\)"),
     (lambda x: (x, x.sum(-1).to("meta")), "returned result 1 on meta, wanted cpu"),
+    (lambda x: (x.int(), x.sum(-1)), "returned result 0 as torch.int32, wanted torch.float32"),
+    (lambda x: (x, x.sum(-1).bool()), "returned result 1 as torch.bool, wanted torch.float32"),
+    (lambda x: (x.cfloat(), x.sum(-1)), "returned result 0 as torch.complex64, wanted torch.float32"),
 ]
 
 

@@ -97,6 +97,17 @@ def test_what_is_not_finite_is_off(plug, bad: float) -> None:
         rmsnorm(torch.randn(4, 8), torch.ones(8))
 
 
+def test_an_argument_that_was_written_by_its_address_is_found(plug) -> None:
+    def writes(input: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        results = right(input, *args, **kwargs)
+        input.numpy()[0, 1] *= 1 + 1e-6  # by less than what passes for rounding in a result
+        return results
+
+    plug(writes)
+    with pytest.raises(Deviation, match=r"tensor argument 0 was written, which the schema does not say"):
+        rmsnorm(torch.ones(2, 4), torch.ones(4))
+
+
 def test_a_deviation_is_not_fallen_back_from_nor_remembered(plug) -> None:
     plug(lambda input, weight, eps, **_: (torch.zeros_like(input), input.new_ones(input.shape[:-1])))
     for _ in range(3):

@@ -21,7 +21,7 @@ CPU = Facts("cpu", None, (torch.float32, torch.float32))
 
 def claimed(alias: str) -> Facts:
     return Facts(
-        "privateuse1", 0, (torch.float32, torch.float32), (9, 0) if alias == "cuda" else None, "acme", alias
+        "privateuse1", 0, (torch.float32,) * 2, (9, 0) if alias == "cuda" else None, "acme", alias, "maca"
     )
 
 
@@ -63,8 +63,8 @@ def test_runs_on_nvidia_gpus_under_any_name(table: Any, facts: Facts) -> None:
     [
         (CPU, "Triton has no CPU backend; TRITON_INTERPRET=1 runs it slowly for tests"),
         (claimed("cpu"), "Triton has no CPU backend; TRITON_INTERPRET=1 runs it slowly for tests"),
-        (claimed("none"), "NVIDIA GPUs; the device of provider 'acme' (alias 'none') is none"),
-        (Facts("xpu", 0), "NVIDIA GPUs; a xpu device is none"),
+        (claimed("none"), "NVIDIA GPUs, not for the device of provider 'acme' (alias 'none')"),
+        (Facts("xpu", 0), "NVIDIA GPUs, not for a xpu device"),
         (Facts("cuda", 0, (), (7, 5)), "needs compute capability 8.0, the device has 7.5"),
     ],
     ids=["cpu", "alias cpu", "alias none", "xpu", "old GPU"],
@@ -94,8 +94,8 @@ def test_triton_interpret_0_is_as_if_unset(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     ("facts", "says"),
     [
-        (CPU, "runs on NVIDIA GPUs, not on a cpu device"),
-        (claimed("cpu"), "runs on NVIDIA GPUs, not on a privateuse1 device"),
+        (CPU, "runs on NVIDIA GPUs, not on cpu"),
+        (claimed("cpu"), "runs on NVIDIA GPUs, not on maca"),
         (Facts("cuda", 0, (), (7, 5)), "needs compute capability 8.0, the device has 7.5"),
     ],
     ids=["cpu", "alias cpu", "old GPU"],

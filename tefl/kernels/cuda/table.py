@@ -43,7 +43,7 @@ def unavailable(facts: Facts) -> str | None:
     if _env.get("TE_FL_SKIP_CUDA"):
         return "TE_FL_SKIP_CUDA=1"
     if (facts.alias if facts.device_type == "privateuse1" else facts.device_type) != "cuda":
-        return f"runs on NVIDIA GPUs, not on a {facts.device_type} device"
+        return f"runs on NVIDIA GPUs, not on {facts.device_name or facts.device_type}"
     if torch.version.hip is not None:
         return "this PyTorch is built for ROCm"
     if reason := _not_built():

@@ -81,7 +81,7 @@ def unavailable(facts: Facts) -> str | None:
     if runs_on == "cpu":
         return "Triton has no CPU backend; TRITON_INTERPRET=1 runs it slowly for tests"
     if runs_on != "cuda":
-        return f"Triton compiles for NVIDIA GPUs; {_place(facts)} is none"
+        return f"Triton compiles for NVIDIA GPUs, not for {_place(facts)}"
     if torch.version.hip is not None:
         return "this PyTorch is built for ROCm; the kernels are launched through the CUDA driver"
     if facts.arch is not None and facts.arch < _OLDEST:
