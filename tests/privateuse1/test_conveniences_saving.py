@@ -164,7 +164,7 @@ def test_a_generator_over_the_cpus_has_no_offset_to_set():
     generator = torch.Generator("maca")
     assert generator.get_offset() == 0
     generator.set_offset(0)
-    with pytest.raises(RuntimeError, match="CPU Generator does not use offset"):
+    with pytest.raises(RuntimeError, match="maca: a generator of this device has no offset, got 4"):
         generator.set_offset(4)
 
 
