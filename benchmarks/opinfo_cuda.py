@@ -124,7 +124,7 @@ def compare(name: str, plain: Outcome, ours: Outcome, options: argparse.Namespac
                 mine, right = torch.zeros_like(mine), torch.zeros_like(right)
             torch.testing.assert_close(mine, right, equal_nan=True)
     except Exception as error:  # noqa: BLE001 - also what cannot be compared is no match
-        return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+        return message(error)
     return None
 
 

@@ -8,9 +8,6 @@ namespace {
 
 using c10d::OpType;
 
-std::string root(int64_t rank) { return ", root " + std::to_string(rank); }
-std::string by(const c10d::ReduceOp& op) { return ", " + name_of(op); }
-
 // `opts` with the reduction that the inner library is to do.
 template <class Options>
 Options with(const Options& opts, const Reduction& how) {

@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include "ccl/reduction.h"
 #include "device/provider.h"
 
 namespace tefl::ccl {
@@ -29,6 +30,10 @@ std::string Call::describe() const {
   }
   return text + " on rank " + std::to_string(rank) + " of " + std::to_string(size);
 }
+
+std::string root(int64_t rank) { return ", root " + std::to_string(rank); }
+
+std::string by(const c10d::ReduceOp& op) { return ", " + name_of(op); }
 
 void measure(Call& call, const std::vector<at::Tensor>& tensors) {
   if (tensors.empty()) return;

@@ -28,6 +28,10 @@ struct Call {
 /// How much data `tensors` are, put into `call`.
 void measure(Call& call, const std::vector<at::Tensor>& tensors);
 
+/// What is compared between ranks besides the size: ", root 2", ", SUM".
+std::string root(int64_t rank);
+std::string by(const c10d::ReduceOp& op);
+
 /// A torch.distributed.DistBackendError that reads "<device name>: <call>: <reason>".
 [[noreturn]] void fail(const Call& call, const std::string& reason);
 

@@ -19,8 +19,6 @@ using c10d::OpType;
 
 constexpr int kCollectives = -1;  // the peer of those that have none
 
-std::string root_text(int64_t rank) { return ", root " + std::to_string(rank); }
-
 }  // namespace
 
 TableBackend::TableBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, Timeout timeout)
@@ -140,20 +138,18 @@ TableBackend::Work TableBackend::reduce_all(Call call, Tensors& tensors, const c
 }
 
 TableBackend::Work TableBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
-  auto call = announce(OpType::ALLREDUCE, "all_reduce", tensors, ", " + name_of(opts.reduceOp));
+  auto call = announce(OpType::ALLREDUCE, "all_reduce", tensors, by(opts.reduceOp));
   return reduce_all(call, tensors, opts.reduceOp, opts.timeout);
 }
 
 TableBackend::Work TableBackend::allreduce_coalesced(Tensors& tensors,
                                                      const c10d::AllreduceCoalescedOptions& opts) {
-  auto call =
-      announce(OpType::ALLREDUCE_COALESCED, "all_reduce_coalesced", tensors, ", " + name_of(opts.reduceOp));
+  auto call = announce(OpType::ALLREDUCE_COALESCED, "all_reduce_coalesced", tensors, by(opts.reduceOp));
   return reduce_all(call, tensors, opts.reduceOp, opts.timeout);
 }
 
 TableBackend::Work TableBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
-  auto call =
-      announce(OpType::REDUCE, "reduce", tensors, ", " + name_of(opts.reduceOp) + root_text(opts.rootRank));
+  auto call = announce(OpType::REDUCE, "reduce", tensors, by(opts.reduceOp) + root(opts.rootRank));
   require_one(call, tensors.size());
   return run(call, tensors, {}, opts.timeout, [&](const Lane& lane, Tensors&) {
     const auto& tensor = tensors.front();
@@ -182,21 +178,20 @@ TableBackend::Work TableBackend::reduce_parts(Call call, const Tensors& outputs,
 
 TableBackend::Work TableBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                       const c10d::ReduceScatterOptions& opts) {
-  auto call = announce(OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor", {output},
-                       ", " + name_of(opts.reduceOp));
+  auto call = announce(OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor", {output}, by(opts.reduceOp));
   return reduce_parts(call, {output}, {input}, opts.reduceOp, opts.timeout);
 }
 
 TableBackend::Work TableBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                  const c10d::ReduceScatterOptions& opts) {
-  auto call = announce(OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor_coalesced", outputs,
-                       ", " + name_of(opts.reduceOp));
+  auto call =
+      announce(OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor_coalesced", outputs, by(opts.reduceOp));
   return reduce_parts(call, outputs, inputs, opts.reduceOp, opts.timeout);
 }
 
 TableBackend::Work TableBackend::reduce_scatter(Tensors& outputs, Lists& inputs,
                                                 const c10d::ReduceScatterOptions& opts) {
-  auto call = announce(OpType::REDUCE_SCATTER, "reduce_scatter", outputs, ", " + name_of(opts.reduceOp));
+  auto call = announce(OpType::REDUCE_SCATTER, "reduce_scatter", outputs, by(opts.reduceOp));
   require_one(call, outputs.size());
   require_parts(call, inputs.front(), outputs.front(), "inputs");
   return run(call, outputs, inputs.front(), opts.timeout, [&](const Lane& lane, Tensors& kept) {
@@ -306,7 +301,7 @@ TableBackend::Work TableBackend::alltoall_base(at::Tensor& output, at::Tensor& i
 }
 
 TableBackend::Work TableBackend::gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& opts) {
-  auto call = announce(OpType::GATHER, "gather", inputs, root_text(opts.rootRank));
+  auto call = announce(OpType::GATHER, "gather", inputs, root(opts.rootRank));
   require_one(call, inputs.size());
   Counts in(getSize(), 0), out(getSize(), 0);
   in[opts.rootRank] = bytes_of(inputs.front());
@@ -318,7 +313,7 @@ TableBackend::Work TableBackend::gather(Lists& outputs, Tensors& inputs, const c
 }
 
 TableBackend::Work TableBackend::scatter(Tensors& outputs, Lists& inputs, const c10d::ScatterOptions& opts) {
-  auto call = announce(OpType::SCATTER, "scatter", outputs, root_text(opts.rootRank));
+  auto call = announce(OpType::SCATTER, "scatter", outputs, root(opts.rootRank));
   require_one(call, outputs.size());
   Counts in(getSize(), 0), out(getSize(), 0);
   out[opts.rootRank] = bytes_of(outputs.front());
@@ -330,7 +325,7 @@ TableBackend::Work TableBackend::scatter(Tensors& outputs, Lists& inputs, const 
 }
 
 TableBackend::Work TableBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
-  auto call = announce(OpType::BROADCAST, "broadcast", tensors, root_text(opts.rootRank));
+  auto call = announce(OpType::BROADCAST, "broadcast", tensors, root(opts.rootRank));
   return run(call, tensors, {}, opts.timeout, [&](const Lane& lane, Tensors&) {
     for (const auto& tensor : tensors) {
       check(table().broadcast(lane.comm(), tensor.mutable_data_ptr(), bytes_of(tensor),
