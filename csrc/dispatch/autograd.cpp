@@ -5,19 +5,14 @@
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <algorithm>
-
 #include "dispatch/policy.h"
+#include "dispatch/tensors.h"
 
 namespace tefl::dispatch {
 namespace {
 
 using torch::autograd::Edge;
 using torch::autograd::edge_list;
-
-bool mentions_tensor(const c10::Argument& argument) {
-  return argument.type()->str().find("Tensor") != std::string::npos;
-}
 
 Edge edge_to(const at::Tensor& tensor) {
   const bool is_connected = tensor.defined() && tensor.requires_grad();
@@ -26,18 +21,12 @@ Edge edge_to(const at::Tensor& tensor) {
 
 Edge edge_to(const c10::IValue& value) { return value.isTensor() ? edge_to(value.toTensor()) : Edge(); }
 
-bool holds_list_that_requires_grad(const c10::IValue& value) {
-  const auto requires_grad = [](const at::Tensor& tensor) {
-    return tensor.defined() && tensor.requires_grad();
-  };
-  if (value.isTensorList()) {
-    const std::vector<at::Tensor> tensors = value.toTensorVector();
-    return std::any_of(tensors.begin(), tensors.end(), requires_grad);
-  }
-  if (!value.isOptionalTensorList()) return false;
-  const std::vector<std::optional<at::Tensor>> tensors = value.toOptionalTensorVector();
-  return std::any_of(tensors.begin(), tensors.end(),
-                     [&](const std::optional<at::Tensor>& t) { return t && requires_grad(*t); });
+bool wants_gradient(const c10::IValue& value) {
+  bool found = false;
+  each_tensor(value, [&](const at::Tensor& tensor) {
+    found = found || (tensor.defined() && tensor.requires_grad());
+  });
+  return found;
 }
 
 // Connects a result to the node. One that is an argument handed back, or that has a history already, is
@@ -66,7 +55,7 @@ Autograd::Autograd(const c10::OperatorHandle& op, std::optional<BackwardData> ba
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!mentions_tensor(arguments[i])) continue;
     tensors_.push_back(i);
-    if (arguments[i].alias_info() != nullptr && arguments[i].alias_info()->isWrite()) writes_.push_back(i);
+    if (is_written(arguments[i])) writes_.push_back(i);
   }
 }
 
@@ -116,18 +105,7 @@ void Autograd::record_refusal(const Call& call) const {
 }
 
 void Autograd::each_tensor(const Call& call, c10::function_ref<void(const at::Tensor&)> visit) const {
-  for (const size_t i : tensors_) {
-    const c10::IValue& value = (*call.stack)[call.begin + i];
-    if (value.isTensor()) {
-      visit(value.toTensor());
-    } else if (value.isTensorList()) {
-      for (const at::Tensor& tensor : value.toTensorVector()) visit(tensor);
-    } else if (value.isOptionalTensorList()) {
-      for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) {
-        if (tensor) visit(*tensor);
-      }
-    }
-  }
+  for (const size_t i : tensors_) dispatch::each_tensor((*call.stack)[call.begin + i], visit);
 }
 
 bool Autograd::examine(const Call& call) const {
@@ -145,7 +123,8 @@ bool Autograd::examine(const Call& call) const {
 
 void Autograd::refuse_gradients_of_lists(const Call& call) const {
   for (const size_t i : tensors_) {
-    const bool is_wanted = holds_list_that_requires_grad((*call.stack)[call.begin + i]);
+    const c10::IValue& value = (*call.stack)[call.begin + i];
+    const bool is_wanted = !value.isTensor() && wants_gradient(value);
     TORCH_CHECK_NOT_IMPLEMENTED(!is_wanted, "tefl::", name_, " has no derivative with regard to the tensors ",
                                 "in the list ", op_.schema().arguments()[i].name(), ", and one of them ",
                                 "requires grad. Pass them detached, [t.detach() for t in ...], or call the ",
@@ -155,13 +134,8 @@ void Autograd::refuse_gradients_of_lists(const Call& call) const {
 
 void Autograd::refuse_unseen_writes(const Call& call) const {
   for (const size_t i : writes_) {
-    bool requires_grad = false;
-    const c10::IValue& value = (*call.stack)[call.begin + i];
-    if (value.isTensor()) requires_grad = value.toTensor().requires_grad();
-    if (value.isTensorList()) {
-      for (const at::Tensor& tensor : value.toTensorVector()) requires_grad |= tensor.requires_grad();
-    }
-    TORCH_CHECK(!requires_grad, "tefl::", name_, ": argument ", op_.schema().arguments()[i].name(),
+    TORCH_CHECK(!wants_gradient((*call.stack)[call.begin + i]), "tefl::", name_, ": argument ",
+                op_.schema().arguments()[i].name(),
                 " requires grad, and the op writes it, which cannot be differentiated. Call it under "
                 "torch.no_grad().");
   }
@@ -170,11 +144,8 @@ void Autograd::refuse_unseen_writes(const Call& call) const {
 std::vector<at::Tensor> Autograd::written(const Call& call) const {
   std::vector<at::Tensor> tensors;
   for (const size_t i : writes_) {
-    const c10::IValue& value = (*call.stack)[call.begin + i];
-    if (value.isTensor()) tensors.push_back(value.toTensor());
-    if (value.isTensorList()) {
-      for (at::Tensor& tensor : value.toTensorVector()) tensors.push_back(std::move(tensor));
-    }
+    dispatch::each_tensor((*call.stack)[call.begin + i],
+                          [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
   }
   return tensors;
 }

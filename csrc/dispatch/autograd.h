@@ -3,9 +3,9 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+#include <c10/util/FunctionRef.h>
 
 #include <atomic>
-#include <functional>
 #include <string>
 #include <vector>
 

@@ -3,6 +3,8 @@
 #include <ATen/ops/zeros.h>
 #include <c10/util/FunctionRef.h>
 
+#include <algorithm>
+
 #include "dispatch/policy.h"
 
 namespace tefl::dispatch {

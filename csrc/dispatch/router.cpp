@@ -4,8 +4,6 @@
 #include <c10/core/InferenceMode.h>
 #include <torch/csrc/Exceptions.h>
 
-#include <sstream>
-
 #include "dispatch/form_object.h"
 #include "dispatch/policy.h"
 #include "dispatch/state.h"

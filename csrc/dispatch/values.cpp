@@ -5,6 +5,8 @@
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/csrc/utils/tensor_memoryformats.h>
 
+#include "dispatch/tensors.h"
+
 namespace tefl::dispatch {
 namespace {
 
@@ -25,9 +27,8 @@ Convention::Convention(const c10::FunctionSchema& schema) {
   std::vector<std::string> names;
   for (const c10::Argument& argument : schema.arguments()) {
     kinds_.push_back(kind_of(*argument.real_type()));
-    const bool holds_tensors = argument.type()->str().find("Tensor") != std::string::npos;
     if (kinds_.back() == Kind::kTensor) tensors_.push_back(kinds_.size() - 1);
-    has_lists_ = has_lists_ || (holds_tensors && kinds_.back() != Kind::kTensor);
+    has_lists_ = has_lists_ || (mentions_tensor(argument) && kinds_.back() != Kind::kTensor);
     if (argument.kwarg_only()) {
       names.push_back(argument.name());
     } else {

@@ -1,6 +1,6 @@
 #include "dispatch/writes.h"
 
-#include <ATen/core/Tensor.h>
+#include "dispatch/tensors.h"
 
 namespace tefl::dispatch {
 namespace {
@@ -12,16 +12,12 @@ std::optional<uint32_t> version(const at::Tensor& tensor) {
   return counter.current_version();
 }
 
-bool is_written(const c10::Argument& argument) {
-  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
-}
-
 }  // namespace
 
 ReadOnly::ReadOnly(const c10::FunctionSchema& schema) : arity_(schema.arguments().size()) {
   for (size_t i = 0; i < arity_; ++i) {
     const c10::Argument& argument = schema.arguments()[i];
-    if (argument.type()->str().find("Tensor") == std::string::npos) continue;
+    if (!mentions_tensor(argument)) continue;
     if (is_written(argument)) {
       written_.push_back(i);
       continue;
@@ -36,16 +32,7 @@ void ReadOnly::each_tensor(const torch::jit::Stack& stack, const std::vector<siz
                            Visit visit) const {
   const c10::IValue* const first = stack.data() + (stack.size() - arity_);
   for (size_t i = 0; i < positions.size(); ++i) {
-    const c10::IValue& value = first[positions[i]];
-    if (value.isTensor()) {
-      visit(i, value.toTensor());
-    } else if (value.isTensorList()) {
-      for (const at::Tensor& tensor : value.toTensorVector()) visit(i, tensor);
-    } else if (value.isOptionalTensorList()) {
-      for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) {
-        if (tensor) visit(i, *tensor);
-      }
-    }
+    dispatch::each_tensor(first[positions[i]], [&](const at::Tensor& tensor) { visit(i, tensor); });
   }
 }
 

@@ -67,21 +67,23 @@ void Kernel::note(c10::Device native, void* stream) const {
                         lasting_name_, 0);
 }
 
-void Kernel::launch(c10::Device device, const Config& config, const Arguments& arguments) {
+void Kernel::launch(c10::Device device, const Config& config, const Words& words) {
   const Launcher& launcher = launcher_for(device);
   const c10::Device native = launcher.native(device);
   const c10::DeviceGuard guard(native);
-  const auto pointers = arguments.pointers();
-  enqueue(launcher, native, current_stream(native), config, pointers.data(), arguments.size());
+  enqueue(launcher, native, current_stream(native), config, words);
 }
 
 void Kernel::enqueue(const Launcher& launcher, c10::Device native, void* stream, const Config& config,
-                     void* const* parameters, uint32_t parameter_count) {
+                     const Words& words) {
   if (config.grid.x == 0 || config.grid.y == 0 || config.grid.z == 0) return;
+  c10::SmallVector<void*, 24> parameters;
+  for (const uint64_t& word : words) parameters.push_back(const_cast<uint64_t*>(&word));
   try {
     const Function function = ready(launcher, native, config.shared_bytes);
     note(native, stream);
-    launcher.launch(native, function, config, stream, parameters, parameter_count);
+    launcher.launch(native, function, config, stream, parameters.data(),
+                    static_cast<uint32_t>(parameters.size()));
   } catch (c10::Error& error) {
     std::ostringstream context;
     context << "while launching kernel '" << name_ << "' on " << native << ": grid " << shape(config.grid)

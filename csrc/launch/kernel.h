@@ -2,6 +2,7 @@
 #pragma once
 
 #include <c10/core/Device.h>
+#include <c10/util/SmallVector.h>
 
 #include <array>
 #include <atomic>
@@ -12,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "launch/arguments.h"
 #include "launch/launcher.h"
 
 namespace tefl::launch {
@@ -35,10 +35,15 @@ class Binary {
 /// The handle of the current stream of `native`, a device that is native to its launcher.
 void* current_stream(c10::Device native);
 
+/// The values of a kernel's parameters, each at the start of a word of its own.
+using Words = c10::SmallVector<uint64_t, 24>;
+
 /// One function of a binary, and the types of its parameters.
 class Kernel {
  public:
-  /// `signature` as `Arguments` reads it.
+  /// `signature` has one letter for each parameter:
+  ///   p  pointer      i  int32      l  int64      f  float32      d  float64
+  ///   0  pointer that is always null and for which the caller passes nothing
   Kernel(std::shared_ptr<Binary> binary, std::string name, std::string signature);
 
   const std::string& name() const { return name_; }
@@ -46,11 +51,11 @@ class Kernel {
 
   /// Enqueues the kernel on `device`'s current stream. A grid with no blocks launches nothing. Errors name
   /// the kernel, the device and the shape of the launch.
-  void launch(c10::Device device, const Config& config, const Arguments& arguments);
+  void launch(c10::Device device, const Config& config, const Words& words);
 
   /// The same on `stream` of `native`, which is current and native to `launcher`.
   void enqueue(const Launcher& launcher, c10::Device native, void* stream, const Config& config,
-               void* const* parameters, uint32_t parameter_count);
+               const Words& words);
 
  private:
   static constexpr size_t kDevices = 128;  // of each of the two native device types

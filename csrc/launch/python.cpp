@@ -50,25 +50,25 @@ class Reader {
  public:
   explicit Reader(const Kernel& kernel) : kernel_(kernel) {}
 
-  Arguments read(const py::args& values) {
-    Arguments arguments;
+  Words read(const py::args& values) {
+    Words words;
     Py_ssize_t next = 0;
     for (const char type : kernel_.signature()) {
       if (type == '0') {
-        arguments.add<void*>(nullptr);
+        words.push_back(0);
         continue;
       }
       if (next >= PyTuple_GET_SIZE(values.ptr())) refuse_count(kernel_, values.size());
       PyObject* const value = PyTuple_GET_ITEM(values.ptr(), next);
       if (type == 'p' && THPVariable_Check(value)) {
-        arguments.add(address(THPVariable_Unpack(value), next));
+        words.push_back(reinterpret_cast<uintptr_t>(address(THPVariable_Unpack(value), next)));
       } else {
-        arguments.add(value_bits(kernel_, type, next, value));
+        words.push_back(value_bits(kernel_, type, next, value));
       }
       ++next;
     }
     if (next != PyTuple_GET_SIZE(values.ptr())) refuse_count(kernel_, values.size());
-    return arguments;
+    return words;
   }
 
   c10::Device device() const {
@@ -102,12 +102,12 @@ void launch(Kernel& kernel, const py::tuple& grid, const py::tuple& block, uint3
             const py::args& values) {
   HANDLE_TH_ERRORS  // for torch.OutOfMemoryError and torch.AcceleratorError
       Reader reader(kernel);
-  const Arguments arguments = reader.read(values);
+  const Words words = reader.read(values);
   const Config config{size3(kernel, "grid", grid), size3(kernel, "block", block), shared_bytes};
   const c10::Device device = reader.device();
   // A launch may wait for room in the stream's queue, or run the kernel there and then.
   const py::gil_scoped_release unlocked;
-  kernel.launch(device, config, arguments);
+  kernel.launch(device, config, words);
   END_HANDLE_TH_ERRORS_PYBIND
 }
 

@@ -45,8 +45,7 @@ void Recipe::launch(const c10::IValue* arguments, const Tensors& buffers) const 
   const c10::Device native = launcher.native(device_);
   const c10::DeviceGuard guard(native);
   void* const stream = current_stream(native);
-  c10::SmallVector<uint64_t, 24> words;
-  c10::SmallVector<void*, 24> parameters;
+  Words words;
   for (const Step& step : steps_) {
     words.clear();
     for (const Operand& operand : step.operands) {
@@ -62,10 +61,7 @@ void Recipe::launch(const c10::IValue* arguments, const Tensors& buffers) const 
           break;
       }
     }
-    parameters.clear();
-    for (uint64_t& word : words) parameters.push_back(&word);
-    step.kernel->enqueue(launcher, native, stream, step.config, parameters.data(),
-                         static_cast<uint32_t>(parameters.size()));
+    step.kernel->enqueue(launcher, native, stream, step.config, words);
   }
 }
 

@@ -290,28 +290,39 @@ def test_an_implementation_may_call_its_own_op(native: Op, x: Tensor) -> None:
         torch.testing.assert_close(native.call(big)[0], big * 2)
 
 
-def test_an_op_that_writes_an_argument_is_noticed_by_graphs_that_saved_it() -> None:
+WRITTEN = {
+    "a tensor": ("Tensor(a!)", lambda total: total),
+    "a tensor or none": ("Tensor(a!)?", lambda total: total),
+    "a list": ("Tensor(a!)[]", lambda total: [total]),
+    "a list with gaps": ("Tensor(a!)?[]", lambda total: [None, total]),
+}
+
+
+@pytest.mark.parametrize(("kind", "argument"), WRITTEN.values(), ids=WRITTEN)
+def test_an_op_that_writes_an_argument_is_noticed_by_graphs_that_saved_it(
+    kind: str, argument: Callable[[Tensor], Any]
+) -> None:
     name = f"test_native_{next(numbers)}"
+
+    def add(total: Any, part: Tensor) -> None:
+        (total[-1] if isinstance(total, list) else total).add_(part)
+
     tefl.ops.register(
-        OpDecl(name, "test", "(Tensor(a!) total, Tensor part) -> ()", lambda total, part: None, Tensor.add_)
+        OpDecl(name, "test", f"({kind} total, Tensor part) -> ()", lambda total, part: None, add)
     )
-
-    def add(total: Tensor, part: Tensor) -> None:
-        total += part
-
     tefl.get_registry().register_impl(tefl.OpImpl(name, "reference.torch", "reference", add))
-    write, total = getattr(torch.ops.tefl, name), torch.ones(3)
+    op, total = getattr(torch.ops.tefl, name), torch.ones(3)
     leaf = torch.ones(3, requires_grad=True)
     loss = (leaf * total).sum()
     for _ in range(2):
-        assert write(total, torch.ones(3)) is None
+        assert op(argument(total), torch.ones(3)) is None
     assert total.tolist() == [3.0] * 3
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
     with pytest.raises(RuntimeError, match="argument total requires grad, and the op writes it"):
-        write(leaf, torch.ones(3))
+        op(argument(leaf), torch.ones(3))
     with torch.no_grad():
-        write(leaf, torch.ones(3))
+        op(argument(leaf), torch.ones(3))
     assert leaf.tolist() == [2.0] * 3
     tefl.get_registry().unregister("reference.torch", name)
 
