@@ -11,7 +11,7 @@ WORKERS ?= 2
 NATIVE := setup.py pyproject.toml $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
 MACA := $(shell find examples/maca_provider -name '*.cpp' -o -name '*.h' -o -name '*.py' -o -name '*.toml')
 
-.PHONY: demo test opinfo soak lint format bench clean
+.PHONY: demo test opinfo soak lint format bench results clean
 
 demo: $(VENV)/.ready
 	$(BIN)/python examples/train_lm.py --device maca
@@ -39,6 +39,11 @@ format: $(VENV)/.lint
 	git ls-files '*.cpp' '*.h' '*.cu' '*.cuh' | xargs $(BIN)/clang-format -i
 
 bench: $(VENV)/.ready
+	$(TEST_ENV) $(BIN)/python benchmarks/bench_overhead.py $(ARGS)
+	$(TEST_ENV) $(BIN)/python benchmarks/bench_device.py
+
+# Writes what the README shows of a CPU, and the samples of operators, modules and optimizers.
+results: $(VENV)/.ready
 	$(TEST_ENV) $(BIN)/python benchmarks/opinfo.py --device maca --json benchmarks/results/opinfo-maca.json $(ARGS)
 	$(TEST_ENV) $(BIN)/python benchmarks/opinfo.py --db module --device maca --json benchmarks/results/modules-maca.json $(ARGS)
 	$(TEST_ENV) $(BIN)/python benchmarks/opinfo.py --db optimizer --device maca --json benchmarks/results/optimizers-maca.json $(ARGS)
@@ -56,7 +61,8 @@ $(VENV)/.python: pyproject.toml
 	touch $@
 
 $(VENV)/.native: $(VENV)/.python $(NATIVE)
-	$(BIN)/pip install -q --no-build-isolation -e ".[test]"
+	# compat: a plain path, found even from the folder above the clone, where `tefl` is a folder of that name.
+	$(BIN)/pip install -q --no-build-isolation --config-settings editable_mode=compat -e ".[test]"
 	touch $@
 
 # The example provider is installed as any vendor's package would be, next to tefl.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -37,7 +38,7 @@ def table(facts: dict[str, Any]) -> list[str]:
         "|---|---|---|---|",
     ]
     for figure in facts["figures"]:
-        goal = "" if figure["goal"] is None else f"≤ {figure['goal']:.2f}"
+        goal = goal_of(figure["goal"], figure["ratio"])
         spread = f"{figure['low']:.2f} to {figure['high']:.2f}"
         lines.append(f"| {figure['name']} | {figure['ratio']:.2f} | {spread} | {goal} |")
     return lines
@@ -76,8 +77,59 @@ def device_table(facts: dict[str, Any]) -> list[str]:
     ]
     for each in facts["results"]:
         times = f"{each['device_us']:.2f} | {each['cpu_us']:.2f}"
-        lines.append(f"| {each['name']} | {times} | {each['ratio']:.2f} | ≤ {each['limit']:.1f} |")
+        goal = goal_of(each["limit"], each["ratio"])
+        lines.append(f"| {each['name']} | {times} | {each['ratio']:.2f} | {goal} |")
     return lines
+
+
+def several_gpus_table(facts: dict[str, Any]) -> list[str]:
+    """What multi_gpu.py found, as Markdown: a line for each part of it that ran."""
+    software = f"NCCL {facts['nccl']}, torch {facts['torch']}, {facts['date'][:10]}"
+    lines = [
+        f"{facts['ranks']} ranks on {len(facts['gpus'])} {facts['gpus'][0]}, the provider "
+        f"`{facts['provider']}` as `maca` beside plain CUDA, {software}.",
+        "",
+        "| what | seen | goal |",
+        "|---|---|---|",
+    ]
+    collectives = facts.get("collectives", [])
+    large = [each["ratio"] for each in collectives if each["bytes"] >= 1 << 20]
+    small = [each["device_us"] - each["plain_us"] for each in collectives if each["bytes"] < 1 << 20]
+    for what, values, limit, unit in (
+        ("collectives of 1 MiB to 1 GiB / plain NCCL", large, 1.02, ""),
+        ("collectives under 1 MiB, more than plain NCCL", small, 5.0, " us"),
+    ):
+        if values:
+            kept, middle = sum(value <= limit for value in values), statistics.median(values)
+            seen = (
+                f"median {middle:.2f}{unit}, largest {max(values):.2f}{unit}, {kept} of {len(values)} within"
+            )
+            lines.append(f"| {what} | {seen} | {goal_of(limit, max(values), unit)} |")
+    for how, each in facts.get("training", {}).items():
+        gap, ratio = each["largest_relative_difference_of_losses"], each["step_time_beside_plain"]
+        lines.append(
+            f"| train_lm.py {how}: losses apart from one process's | {gap:.0e} | {goal_of(1e-4, gap)} |"
+        )
+        lines.append(f"| train_lm.py {how}: step / plain CUDA's | {ratio:.2f} | {goal_of(1.03, ratio)} |")
+    if "copies" in facts:
+        right = sum(facts["copies"].values())
+        lines.append(
+            f"| copies on side streams, values and order right | {right} of {len(facts['copies'])} | all |"
+        )
+    if "seconds" in facts.get("killed", {}):
+        killed = facts["killed"]
+        lines.append(
+            f"| a rank is killed: the others end with an error after | {killed['seconds']:.0f} s | "
+            f"time-out of {killed['time_out']:.0f} s |"
+        )
+    return lines
+
+
+def goal_of(limit: float | None, value: float, unit: str = "") -> str:
+    """A goal, and whether it was missed."""
+    if limit is None:
+        return ""
+    return f"≤ {limit:g}{unit}" + (", missed" if value > limit else "")
 
 
 def rewrite(readme: Path, name: str, blocks: Iterable[list[str]]) -> None:
@@ -92,23 +144,33 @@ def rewrite(readme: Path, name: str, blocks: Iterable[list[str]]) -> None:
     readme.write_text(f"{head}{begin}\n{body}\n{end}{tail}")
 
 
+def blocks_of(paths: list[Path]) -> dict[str, list[list[str]]]:
+    """What the README shows: tables by the name of their block."""
+    overhead = []
+    for path in paths:
+        picture = path.with_suffix(".svg").resolve().relative_to(ROOT)
+        overhead.append([*table(json.loads(path.read_text())), "", f"![The same as a picture]({picture})"])
+    blocks = {"overhead": overhead}
+    if DEVICE.exists():
+        blocks["device"] = [device_table(json.loads(DEVICE.read_text()))]
+    several = sorted(RESULTS.glob("multi-gpu-cuda-*.json"), key=lambda path: path.stem[-10:])
+    if several:
+        blocks["several-gpus"] = [several_gpus_table(json.loads(several[-1].read_text()))]
+    return blocks
+
+
 def main() -> int:
-    """Rewrite the README's block; 1 where there is nothing to show."""
+    """Rewrite the README's blocks; 1 where there is nothing to show."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("files", nargs="*", type=Path, help="default: the newest of each machine")
     paths = parser.parse_args().files or newest()
     if not paths:
         print(f"no overhead-*.json in {RESULTS}; run benchmarks/bench_overhead.py --json {RESULTS}")
         return 1
-    blocks = []
     for path in paths:
-        facts = json.loads(path.read_text())
-        picture = path.with_suffix(".svg")
-        draw(facts, picture)
-        blocks.append([*table(facts), "", f"![The same as a picture]({picture.resolve().relative_to(ROOT)})"])
-    rewrite(ROOT / "README.md", "overhead", blocks)
-    if DEVICE.exists():
-        rewrite(ROOT / "README.md", "device", [device_table(json.loads(DEVICE.read_text()))])
+        draw(json.loads(path.read_text()), path.with_suffix(".svg"))
+    for name, tables in blocks_of(paths).items():
+        rewrite(ROOT / "README.md", name, tables)
     return 0
 
 

@@ -31,11 +31,13 @@ bool has_storage_of(const at::Tensor& tensor, const at::Tensor& other) {
   return storage(tensor) == storage(other);
 }
 
-// Autograd would take a view that it knows for a part of what it is a view of, and so for that one's history.
-void forget_that_it_is_a_view(c10::IValue& result) {
+// An implementation's own graph and views stay its own: autograd would take a result that it knows for a part
+// of them, and so its gradient for theirs.
+void forget_history(c10::IValue& result) {
   if (!result.isTensor() || !result.toTensor().defined()) return;
   const at::Tensor& tensor = result.toTensor();
-  if (C10_LIKELY(tensor.unsafeGetTensorImpl()->autograd_meta() == nullptr) || !tensor.is_view()) return;
+  if (C10_LIKELY(tensor.unsafeGetTensorImpl()->autograd_meta() == nullptr)) return;
+  if (!tensor.is_view() && !tensor.requires_grad()) return;
   const at::AutoDispatchBelowADInplaceOrView below;
   result = tensor.detach();
 }
@@ -209,7 +211,7 @@ void Router::finish(torch::jit::Stack* stack, PyObject* returned) const {
 void Router::replace(torch::jit::Stack* stack, Results&& results) const {
   torch::jit::drop(*stack, convention_.arity());
   for (c10::IValue& result : results) {
-    forget_that_it_is_a_view(result);
+    forget_history(result);
     stack->push_back(std::move(result));
   }
 }

@@ -79,6 +79,43 @@ def test_results_that_are_handed_out_twice_have_a_history_each(plug, x: Tensor, 
     assert gradient.shape == x.shape
 
 
+@pytest.mark.parametrize("calls", [1, 4], ids=["at once", "later"])
+def test_an_implementations_own_graph_is_not_that_of_the_results(plug, x, weight, calls: int) -> None:
+    """Kernels of others are often wrapped in an autograd.Function already."""
+    backwards = []
+
+    class Wrapped(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, input, weight, eps):
+            return reference("rmsnorm_fwd")(input, weight, eps)
+
+        @staticmethod
+        def backward(ctx, *grads):
+            backwards.append(grads)
+            return torch.full_like(x, 7.0), torch.full_like(weight, 7.0), None
+
+    plug("rmsnorm_fwd", lambda input, weight, eps, **_: Wrapped.apply(input, weight, eps))
+    for _ in range(calls):
+        out, rsigma = rmsnorm(x, weight)
+    assert not rsigma.requires_grad
+    assert out.grad_fn.name() == "rmsnorm_fwdBackward"
+    (gradient,) = torch.autograd.grad(out.sum(), x)
+    (wanted,) = torch.autograd.grad(torch.nn.functional.rms_norm(x, (4,), weight, 1e-5).sum(), x)
+    torch.testing.assert_close(gradient, wanted)
+    assert not backwards
+
+
+@pytest.mark.parametrize("calls", [1, 4], ids=["at once", "later"])
+def test_a_leaf_handed_out_gets_no_gradient(plug, x: Tensor, weight: Tensor, calls: int) -> None:
+    kept = tuple(torch.ones(*size, dtype=torch.float64, requires_grad=True) for size in ((3, 4), (3,)))
+    plug("rmsnorm_fwd", lambda *args, **kwargs: kept)
+    with torch.no_grad():
+        for _ in range(calls):
+            out, rsigma = rmsnorm(x, weight)
+    assert not out.requires_grad
+    assert not rsigma.requires_grad
+
+
 def test_code_inside_a_backward_sees_the_policy_of_the_forward(plug, x: Tensor, weight: Tensor) -> None:
     seen = []
 

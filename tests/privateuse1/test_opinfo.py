@@ -133,7 +133,7 @@ def test_a_module_whose_state_differs_fails(monkeypatch):
 
 
 def recorded(name: str) -> dict[str, Any]:
-    """Return the counts by dtype of a run that `make bench` writes anew: every sample, on sim."""
+    """Return the counts by dtype of a run that `make results` writes anew: every sample, on sim."""
     return json.loads((SCRIPT.parent / "results" / f"{name}-maca.json").read_text())["dtypes"]
 
 
