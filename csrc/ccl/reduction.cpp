@@ -36,7 +36,7 @@ void Reduction::scale(std::vector<at::Tensor>& results) const {
   }
 }
 
-std::string name_of(const c10d::ReduceOp& op) {
+const char* name_of(const c10d::ReduceOp& op) {
   static constexpr const char* kNames[] = {"SUM",  "AVG", "PRODUCT", "MIN",       "MAX",
                                            "BAND", "BOR", "BXOR",    "PREMUL_SUM"};
   return op.op_ < std::size(kNames) ? kNames[op.op_] : "an unknown reduction";

@@ -3,7 +3,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <string>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <vector>
 
@@ -28,7 +27,7 @@ class Reduction {
   double factor_ = 1.0;
 };
 
-/// "SUM", "AVG", ...
-std::string name_of(const c10d::ReduceOp& op);
+/// "SUM", "AVG", ...; lives for ever.
+const char* name_of(const c10d::ReduceOp& op);
 
 }  // namespace tefl::ccl
