@@ -39,7 +39,7 @@ void AliasBackend::compare(Call& call) {
 void AliasBackend::proceed(const Call& call) {
   require_sound(call);
   if (!call.is_open) return;
-  if (call.root > 0) return compare_within_grace(call);
+  if (call.root.value_or(0) > 0) return compare_within_grace(call);
   or_give_up([&] { ledger_->require_agreement(call); });
 }
 

@@ -71,10 +71,10 @@ class AliasBackend final : public DeviceBackend {
                           const c10d::AllToAllOptions& opts);
   /// Returns when a call that has been queued may start; throws where it may not.
   void proceed(const Call& call);
-  /// Twins for what only moves elements, a tensor list or lists of them; twins whose shape does not matter.
+  /// Twins for what only moves elements, a tensor list or lists of them; twins as where shapes do not matter.
   template <class Given>
   Given movable(const Given& given) const;
-  Tensors shapeless(const Tensors& tensors) const;
+  Tensors shapeless(Tensors twins) const;
 
   const c10::intrusive_ptr<c10d::Backend> inner_;
   const bool on_host_;

@@ -22,8 +22,8 @@ Given AliasBackend::movable(const Given& given) const {
   return on_host_ ? as_movable(twins_of(given)) : twins_of(given);
 }
 
-Tensors AliasBackend::shapeless(const Tensors& tensors) const {
-  return on_host_ ? without_shape(twins_of(tensors)) : twins_of(tensors);
+Tensors AliasBackend::shapeless(Tensors twins) const {
+  return on_host_ ? without_shape(std::move(twins)) : twins;
 }
 
 // ----------------------------------------------------------------------------------------- reductions --
@@ -74,8 +74,8 @@ AliasBackend::Work AliasBackend::begin_reduce_scatter(const Call& call, Tensors&
 AliasBackend::Work AliasBackend::begin_reduce_scatter_from(const Call& call, Tensors outputs, Tensors inputs,
                                                            const c10d::ReduceScatterOptions& opts) {
   const auto how = reduction(opts.reduceOp);
-  auto out = shapeless(outputs);
-  auto start = [inner = inner_, out, in = shapeless(inputs), opts = with(opts, how)]() mutable {
+  auto out = shapeless(twins_of(outputs));
+  auto start = [inner = inner_, out, in = shapeless(twins_of(inputs)), opts = with(opts, how)]() mutable {
     if (out.size() == 1) return inner->_reduce_scatter_base(out[0], in[0], opts);
     return inner->reduce_scatter_tensor_coalesced(out, in, opts);
   };
@@ -102,7 +102,13 @@ AliasBackend::Work AliasBackend::begin_all_gather_coalesced(const Call& call, Li
 
 AliasBackend::Work AliasBackend::begin_all_gather_into(const Call& call, Tensors outputs, Tensors inputs,
                                                        const c10d::AllgatherOptions& opts) {
-  auto start = [inner = inner_, out = movable(outputs), in = movable(inputs), opts]() mutable {
+  auto out = movable(outputs), in = movable(inputs);
+  // Gloo wants shapes that fit, of one number or of rows to stack they do not; what is transposed it copies.
+  if (are_contiguous(outputs) && are_contiguous(inputs)) {
+    out = shapeless(std::move(out));
+    in = shapeless(std::move(in));
+  }
+  auto start = [inner = inner_, out, in, opts]() mutable {
     if (out.size() == 1) return inner->_allgather_base(out[0], in[0], opts);
     return inner->allgather_into_tensor_coalesced(out, in, opts);
   };

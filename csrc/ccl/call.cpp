@@ -2,7 +2,6 @@
 
 #include <c10/util/Exception.h>
 
-#include "ccl/reduction.h"
 #include "device/provider.h"
 
 namespace tefl::ccl {
@@ -26,20 +25,18 @@ std::string Call::form() const {
   std::string text = name;
   if (!amounts_differ) text += amount(*this);
   if (reduction != nullptr) text += std::string(", ") + reduction;
-  if (root >= 0) text += ", root " + std::to_string(root);
-  return text;
+  if (root) text += ", root " + std::to_string(*root);
+  return text + layout;
 }
-
-Call reducing(c10d::OpType type, const char* name, const c10d::ReduceOp& op, int64_t root) {
-  return {type, name, name_of(op), root};
-}
-
-Call rooted(c10d::OpType type, const char* name, int64_t root) { return {type, name, nullptr, root}; }
 
 void measure(Call& call, const std::vector<at::Tensor>& tensors) {
   if (tensors.empty()) return;
   call.dtype = tensors.front().scalar_type();
-  for (const auto& tensor : tensors) call.numel += tensor.numel();
+  for (const auto& tensor : tensors) {
+    call.numel += tensor.numel();
+    if (call.in_memory_order && !tensor.is_contiguous())
+      call.layout += ", strides " + c10::str(tensor.strides());
+  }
 }
 
 void fail(const Call& call, const std::string& reason) {

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <exception>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -16,7 +17,8 @@ struct Call {
   c10d::OpType type;
   const char* name;                 // as torch.distributed spells it: "all_reduce"
   const char* reduction = nullptr;  // "SUM", of those that reduce
-  int64_t root = -1;                // of those that have one
+  std::optional<int64_t> root{};    // of those that have one
+  bool in_memory_order = false;     // works on memory as it lies: layouts must be the same
   bool amounts_differ = false;      // ranks may move different amounts
 
   uint64_t number = 0;
@@ -25,6 +27,7 @@ struct Call {
   c10::Device device{c10::kPrivateUse1, 0};
   int64_t numel = 0;
   at::ScalarType dtype = at::kByte;
+  std::string layout{};  // strides, where they matter and are not those of contiguous memory
   bool is_open = false;  // whether rank 0 calls the same is not known yet
 
   bool is_message() const { return c10d::isP2POp(type); }
@@ -33,9 +36,6 @@ struct Call {
   /// What must be the same on all ranks: "all_reduce of 1024 x Float, SUM".
   std::string form() const;
 };
-
-Call reducing(c10d::OpType type, const char* name, const c10d::ReduceOp& op, int64_t root = -1);
-Call rooted(c10d::OpType type, const char* name, int64_t root);
 
 /// How much data `tensors` are, put into `call`.
 void measure(Call& call, const std::vector<at::Tensor>& tensors);

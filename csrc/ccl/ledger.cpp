@@ -24,16 +24,21 @@ std::vector<uint8_t> bytes_of(const std::string& text) { return {text.begin(), t
 
 bool Ledger::Form::operator==(const Form& other) const {
   return numel == other.numel && dtype == other.dtype && root == other.root && name == other.name &&
-         reduction == other.reduction;
+         reduction == other.reduction && layout == other.layout;
 }
 
 size_t Ledger::Hash::operator()(const Form& form) const {
-  return c10::get_hash(form.name, form.reduction, form.root, form.numel, static_cast<int>(form.dtype));
+  return c10::get_hash(form.name, form.reduction, form.root, form.numel, static_cast<int>(form.dtype),
+                       form.layout);
 }
 
 bool Ledger::is_new(const Call& call) {
-  const Form form{call.name, call.reduction != nullptr ? call.reduction : "", call.root,
-                  call.amounts_differ ? 0 : call.numel, call.amounts_differ ? at::kByte : call.dtype};
+  const Form form{call.name,
+                  call.reduction != nullptr ? call.reduction : "",
+                  call.root.value_or(-1),
+                  call.amounts_differ ? 0 : call.numel,
+                  call.amounts_differ ? at::kByte : call.dtype,
+                  call.layout};
   const std::lock_guard<std::mutex> lock(mutex_);
   return seen_.size() < kMostForms && seen_.insert(form).second;
 }

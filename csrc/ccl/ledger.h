@@ -53,6 +53,7 @@ class Ledger {
     std::string_view name, reduction;
     int64_t root, numel;
     at::ScalarType dtype;
+    std::string layout;
 
     bool operator==(const Form& other) const;
   };

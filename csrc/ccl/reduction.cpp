@@ -1,6 +1,7 @@
 #include "ccl/reduction.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/util/Exception.h>
 
 namespace tefl::ccl {
 namespace {
@@ -34,6 +35,14 @@ void Reduction::scale(std::vector<at::Tensor>& results) const {
       result.div_(divisor_);
     }
   }
+}
+
+void require_reducible(const char* call, const c10d::ReduceOp& op, at::ScalarType dtype) {
+  TORCH_CHECK_VALUE(op.op_ != c10d::ReduceOp::AVG || dtype != at::kBool, call,
+                    ": there is no AVG of Bool; use MIN, MAX, SUM or PRODUCT");
+  TORCH_CHECK_VALUE(op.op_ != c10d::ReduceOp::PREMUL_SUM || !at::isIntegralType(dtype, /*includeBool=*/true),
+                    call, ": PREMUL_SUM multiplies by a fraction, got ", c10::toString(dtype),
+                    "; convert to floats, or use SUM");
 }
 
 const char* name_of(const c10d::ReduceOp& op) {

@@ -27,6 +27,9 @@ class Reduction {
   double factor_ = 1.0;
 };
 
+/// A ValueError where `op` has no meaning for `dtype`, whatever the library.
+void require_reducible(const char* call, const c10d::ReduceOp& op, at::ScalarType dtype);
+
 /// "SUM", "AVG", ...; lives for ever.
 const char* name_of(const c10d::ReduceOp& op);
 

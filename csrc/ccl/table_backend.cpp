@@ -71,7 +71,6 @@ TableBackend::Work TableBackend::run(const Call& call, const Tensors& outputs, c
 
 // A message's stream is its own, and in a group it is enqueued when the group ends.
 TableBackend::Work TableBackend::message(const Call& call, Tensors& tensors, int peer, bool receives) {
-  require_one(call, tensors.size());
   TORCH_CHECK_VALUE(peer >= 0 && peer < getSize() && peer != getRank(), call.name, ": the peer is rank ",
                     peer, ", wants another rank of 0 to ", getSize() - 1);
   const c10::DeviceGuard on(call.device);
@@ -124,7 +123,6 @@ TableBackend::Work TableBackend::begin_all_reduce_coalesced(const Call& call, Te
 
 TableBackend::Work TableBackend::begin_reduce(const Call& call, Tensors& tensors,
                                               const c10d::ReduceOptions& opts) {
-  require_one(call, tensors.size());
   return run(call, tensors, {}, opts.timeout, [&](const Lane& lane, Tensors&) {
     const auto& tensor = tensors.front();
     const bool receives = getRank() == opts.rootRank;
@@ -139,55 +137,57 @@ TableBackend::Work TableBackend::begin_reduce(const Call& call, Tensors& tensors
 
 TableBackend::Work TableBackend::begin_reduce_scatter_from(const Call& call, Tensors outputs, Tensors inputs,
                                                            const c10d::ReduceScatterOptions& opts) {
-  for (size_t i = 0; i < inputs.size(); ++i) require_multiple(call, inputs[i], outputs[i]);
-  return run(call, outputs, inputs, opts.timeout, [&](const Lane& lane, Tensors&) {
+  return run(call, outputs, inputs, opts.timeout, [&](const Lane& lane, Tensors& kept) {
     for (size_t i = 0; i < inputs.size(); ++i) {
-      enqueue_reduction(call, opts.reduceOp, {outputs[i]}, [&](tefl_dtype dtype, tefl_reduction reduction) {
-        return table().reduce_scatter(lane.comm(), inputs[i].const_data_ptr(), outputs[i].mutable_data_ptr(),
-                                      outputs[i].numel(), dtype, reduction, lane.native());
+      const auto input = in_order(inputs[i], kept), output = room_in_order(outputs[i], kept);
+      enqueue_reduction(call, opts.reduceOp, {output}, [&](tefl_dtype dtype, tefl_reduction reduction) {
+        return table().reduce_scatter(lane.comm(), input.const_data_ptr(), output.mutable_data_ptr(),
+                                      output.numel(), dtype, reduction, lane.native());
       });
+      arrived(output, outputs[i]);
     }
   });
 }
 
 TableBackend::Work TableBackend::begin_reduce_scatter(const Call& call, Tensors& outputs, Lists& inputs,
                                                       const c10d::ReduceScatterOptions& opts) {
-  require_one(call, outputs.size());
-  require_parts(call, inputs.front(), outputs.front(), "inputs");
   return run(call, outputs, inputs.front(), opts.timeout, [&](const Lane& lane, Tensors& kept) {
     const auto all = kept.emplace_back(packed(inputs.front()));
-    const auto& output = outputs.front();
-    enqueue_reduction(call, opts.reduceOp, outputs, [&](tefl_dtype dtype, tefl_reduction reduction) {
+    const auto output = room_in_order(outputs.front(), kept);
+    enqueue_reduction(call, opts.reduceOp, {output}, [&](tefl_dtype dtype, tefl_reduction reduction) {
       return table().reduce_scatter(lane.comm(), all.const_data_ptr(), output.mutable_data_ptr(),
                                     output.numel(), dtype, reduction, lane.native());
     });
+    arrived(output, outputs.front());
   });
 }
 
 // -------------------------------------------------------------------------------------------- gathers --
 
+void TableBackend::gather_one(const Call& call, const Lane& lane, const at::Tensor& input,
+                              const at::Tensor& output, Tensors& kept) {
+  const auto sent = in_order(input, kept);
+  check(table().all_gather(lane.comm(), sent.const_data_ptr(), output.mutable_data_ptr(), bytes_of(sent),
+                           lane.native()),
+        call);
+}
+
 TableBackend::Work TableBackend::begin_all_gather_into(const Call& call, Tensors outputs, Tensors inputs,
                                                        const c10d::AllgatherOptions& opts) {
-  for (size_t i = 0; i < inputs.size(); ++i) require_multiple(call, outputs[i], inputs[i]);
-  return run(call, outputs, inputs, opts.timeout, [&](const Lane& lane, Tensors&) {
+  return run(call, outputs, inputs, opts.timeout, [&](const Lane& lane, Tensors& kept) {
     for (size_t i = 0; i < inputs.size(); ++i) {
-      check(table().all_gather(lane.comm(), inputs[i].const_data_ptr(), outputs[i].mutable_data_ptr(),
-                               bytes_of(inputs[i]), lane.native()),
-            call);
+      const auto output = room_in_order(outputs[i], kept);
+      gather_one(call, lane, inputs[i], output, kept);
+      arrived(output, outputs[i]);
     }
   });
 }
 
 TableBackend::Work TableBackend::begin_all_gather(const Call& call, Lists& outputs, Tensors& inputs,
                                                   const c10d::AllgatherOptions& opts) {
-  require_one(call, inputs.size());
-  require_parts(call, outputs.front(), inputs.front(), "outputs");
   return run(call, outputs.front(), inputs, opts.timeout, [&](const Lane& lane, Tensors& kept) {
-    const auto& input = inputs.front();
-    const auto all = kept.emplace_back(at::empty({input.numel() * getSize()}, input.options()));
-    check(table().all_gather(lane.comm(), input.const_data_ptr(), all.mutable_data_ptr(), bytes_of(input),
-                             lane.native()),
-          call);
+    const auto all = kept.emplace_back(room_for(outputs.front()));
+    gather_one(call, lane, inputs.front(), all, kept);
     unpack(all, outputs.front());
   });
 }
@@ -200,10 +200,8 @@ TableBackend::Work TableBackend::begin_all_gather_coalesced(const Call& call, Li
       Tensors parts;
       for (const auto& of_rank : outputs) parts.push_back(of_rank.at(i));
       require_parts(call, parts, inputs[i], "outputs");
-      const auto all = kept.emplace_back(at::empty({inputs[i].numel() * getSize()}, inputs[i].options()));
-      check(table().all_gather(lane.comm(), inputs[i].const_data_ptr(), all.mutable_data_ptr(),
-                               bytes_of(inputs[i]), lane.native()),
-            call);
+      const auto all = kept.emplace_back(room_for(parts));
+      gather_one(call, lane, inputs[i], all, kept);
       unpack(all, parts);
     }
   });
@@ -215,14 +213,15 @@ TableBackend::Work TableBackend::exchange(const Call& call, const Tensors& outpu
                                           const Counts& out, const Counts& in, Timeout timeout) {
   return run(call, outputs, inputs, timeout, [&](const Lane& lane, Tensors& kept) {
     at::Tensor sent, received;
-    if (inputs.size() == 1) sent = inputs.front();
+    if (inputs.size() == 1) sent = in_order(inputs.front(), kept);
     if (inputs.size() > 1) sent = kept.emplace_back(packed(inputs));
-    if (outputs.size() == 1) received = outputs.front();
+    if (outputs.size() == 1) received = room_in_order(outputs.front(), kept);
     if (outputs.size() > 1) received = kept.emplace_back(room_for(outputs));
     check(table().all_to_all(lane.comm(), sent.defined() ? sent.const_data_ptr() : nullptr, in.data(),
                              received.defined() ? received.mutable_data_ptr() : nullptr, out.data(),
                              lane.native()),
           call);
+    if (outputs.size() == 1) arrived(received, outputs.front());
     if (outputs.size() > 1) unpack(received, outputs);
   });
 }
@@ -243,25 +242,17 @@ TableBackend::Work TableBackend::begin_all_to_all_single(const Call& call, at::T
 
 TableBackend::Work TableBackend::begin_gather(const Call& call, Lists& outputs, Tensors& inputs,
                                               const c10d::GatherOptions& opts) {
-  require_one(call, inputs.size());
   Counts in(getSize(), 0), out(getSize(), 0);
   in[opts.rootRank] = bytes_of(inputs.front());
-  if (getRank() == opts.rootRank) {
-    require_parts(call, flat(outputs), inputs.front(), "outputs");
-    out.assign(getSize(), in[opts.rootRank]);
-  }
+  if (getRank() == opts.rootRank) out.assign(getSize(), in[opts.rootRank]);
   return exchange(call, flat(outputs), inputs, out, in, opts.timeout);
 }
 
 TableBackend::Work TableBackend::begin_scatter(const Call& call, Tensors& outputs, Lists& inputs,
                                                const c10d::ScatterOptions& opts) {
-  require_one(call, outputs.size());
   Counts in(getSize(), 0), out(getSize(), 0);
   out[opts.rootRank] = bytes_of(outputs.front());
-  if (getRank() == opts.rootRank) {
-    require_parts(call, flat(inputs), outputs.front(), "inputs");
-    in.assign(getSize(), out[opts.rootRank]);
-  }
+  if (getRank() == opts.rootRank) in.assign(getSize(), out[opts.rootRank]);
   return exchange(call, outputs, flat(inputs), out, in, opts.timeout);
 }
 

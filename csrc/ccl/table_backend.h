@@ -72,6 +72,9 @@ class TableBackend final : public DeviceBackend {
   Work reduce_all(const Call& call, Tensors& tensors, const c10d::ReduceOp& op, Timeout timeout);
   Work exchange(const Call& call, const Tensors& outputs, const Tensors& inputs, const Counts& out,
                 const Counts& in, Timeout timeout);
+  /// Every rank's `input` into `output`, in order; in a Body.
+  void gather_one(const Call& call, const Lane& lane, const at::Tensor& input, const at::Tensor& output,
+                  Tensors& kept);
   Work message(const Call& call, Tensors& tensors, int peer, bool receives);
 
   const c10::intrusive_ptr<c10d::Store> store_;

@@ -104,6 +104,13 @@ def scenario_dtypes_differ(rank: int, folder: Path) -> object:
     return settle(tensor)
 
 
+def scenario_layouts_differ(rank: int, folder: Path) -> object:
+    join(rank, folder)
+    tensor = torch.ones(3, 2, device="maca").t() if rank == 1 else torch.ones(2, 3, device="maca")
+    dist.all_reduce(tensor)
+    return settle(tensor)
+
+
 def scenario_collectives_differ(rank: int, folder: Path) -> object:
     join(rank, folder)
     tensor = torch.ones(6, device="maca")

@@ -78,6 +78,7 @@ def test_a_call_that_a_rank_makes_too_late_runs_into_the_time_out(outcomes: Outc
     [
         ("shapes_differ", "all_reduce of 6 x Float, SUM", "all_reduce of 8 x Float, SUM"),
         ("dtypes_differ", "all_reduce of 6 x Float, SUM", "all_reduce of 6 x Int, SUM"),
+        ("layouts_differ", "all_reduce of 6 x Float, SUM", "all_reduce of 6 x Float, SUM, strides [1, 2]"),
         ("collectives_differ", "all_reduce of 6 x Float, SUM", "broadcast of 6 x Float, root 0"),
     ],
 )
