@@ -3,9 +3,11 @@
     torchrun --nproc-per-node 2 benchmarks/bench_collectives.py --provider sim --json benchmarks/results
     torchrun --nproc-per-node 8 benchmarks/bench_collectives.py --provider cuda --largest 1G --json FOLDER
 
-Both run in the same processes, in alternating rounds, over the same library: on sim "tefl" over gloo beside
-gloo on CPU tensors, on cuda "tefl" over NCCL beside NCCL on CUDA tensors. Times are of one call in the
-fastest round, the slowest rank's; every collective's values are checked first.
+Both run in the same processes, in many short rounds that alternate, over the same library: on sim "tefl" over
+gloo beside gloo on CPU tensors, on cuda "tefl" over NCCL beside NCCL on CUDA tensors. Times are of one call,
+the slowest rank's, median over rounds. The ratio is the median of the rounds' own ratios, each of two times
+that were taken one right after the other, so that a load from elsewhere falls on both; `quartiles` say how
+far they scatter. Every collective's values are checked first.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -33,23 +35,35 @@ SIZES = [1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28,
 GOALS = {"sim": {1 << 10: 1.1, 1 << 26: 1.02}, "cuda": {size: 1.02 for size in SIZES if size >= 1 << 20}}
 """Ratios that are wanted at most; on cuda below 1 MB, 5 us more at most."""
 
-LINE = "{collective:15} {bytes:>11} B  {device_us:11.1f} us  {plain_us:11.1f} us  {ratio:.3f}"
+LINE = (
+    "{collective:15} {bytes:>11} B  {device_us:11.1f} us  {plain_us:11.1f} us  {ratio:.3f}"
+    "  ({quartiles[0]:.3f} to {quartiles[1]:.3f})"
+)
+
+
+class Memory(NamedTuple):
+    """What collectives work on: a whole, its halves, one more of the kind, and a rank's share of one."""
+
+    whole: Tensor
+    halves: tuple[Tensor, ...]
+    other: Tensor
+    part: Tensor
 
 
 @dataclass(frozen=True)
 class Collective:
-    """`call(whole, part)` works on a tensor of all elements and one of a rank's share; `result` is which."""
+    """`call` works on a Memory and leaves its result in `result`."""
 
-    call: Callable[[Tensor, Tensor], Any]
-    wanted: Callable[[Tensor, int, int], Tensor]
-    """(all ranks' wholes, one a row, rank, size) -> the result."""
-    result: str
+    call: Callable[[Memory], Any]
+    wanted: Callable[[Tensor, int, int], Tensor | None]
+    """(all ranks' wholes, one a row, rank, size) -> the result; None: undefined on this rank."""
+    result: str = "whole"
 
 
-def ring(whole: Tensor, _part: Tensor) -> None:
+def ring(memory: Memory) -> None:
     """Send the first half to the right, receive into the second."""
     rank, size = dist.get_rank(), dist.get_world_size()
-    first, second = whole.chunk(2)
+    first, second = memory.halves
     sends = dist.P2POp(dist.isend, first, (rank + 1) % size)
     receives = dist.P2POp(dist.irecv, second, (rank - 1) % size)
     for work in dist.batch_isend_irecv([sends, receives]):
@@ -57,26 +71,23 @@ def ring(whole: Tensor, _part: Tensor) -> None:
 
 
 COLLECTIVES = {
-    "all_reduce": Collective(lambda w, p: dist.all_reduce(w), lambda a, r, n: a.sum(0), "whole"),
-    "broadcast": Collective(lambda w, p: dist.broadcast(w, 0), lambda a, r, n: a[0], "whole"),
-    "reduce": Collective(
-        lambda w, p: dist.reduce(w, 0), lambda a, r, n: a.sum(0) if r == 0 else a[r], "whole"
-    ),
+    "all_reduce": Collective(lambda m: dist.all_reduce(m.whole), lambda a, r, n: a.sum(0)),
+    "broadcast": Collective(lambda m: dist.broadcast(m.whole, 0), lambda a, r, n: a[0]),
+    "reduce": Collective(lambda m: dist.reduce(m.whole, 0), lambda a, r, n: a.sum(0) if r == 0 else None),
     "all_gather": Collective(
-        lambda w, p: dist.all_gather_into_tensor(w, p),
+        lambda m: dist.all_gather_into_tensor(m.whole, m.part),
         lambda a, r, n: torch.cat([row.chunk(n)[0] for row in a]),
-        "whole",
     ),
     "reduce_scatter": Collective(
-        lambda w, p: dist.reduce_scatter_tensor(p, w), lambda a, r, n: a.sum(0).chunk(n)[r], "part"
+        lambda m: dist.reduce_scatter_tensor(m.part, m.whole), lambda a, r, n: a.sum(0).chunk(n)[r], "part"
     ),
     "all_to_all": Collective(
-        lambda w, p: dist.all_to_all_single(w, w.clone()),
+        lambda m: dist.all_to_all_single(m.other, m.whole),
         lambda a, r, n: torch.cat([row.chunk(n)[r] for row in a]),
-        "whole",
+        "other",
     ),
     "send and recv": Collective(
-        ring, lambda a, r, n: torch.cat([a[r].chunk(2)[0], a[(r - 1) % n].chunk(2)[0]]), "whole"
+        ring, lambda a, r, n: torch.cat([a[r].chunk(2)[0], a[(r - 1) % n].chunk(2)[0]])
     ),
 }
 
@@ -86,15 +97,19 @@ def given(rank: int, count: int, device: torch.device | str = "cpu") -> Tensor:
     return torch.arange(count, device=device).add_(3 * rank).remainder_(5).float()
 
 
+def memory(count: int, device: torch.device) -> Memory:
+    whole = given(dist.get_rank(), count).to(device)
+    part = whole.chunk(dist.get_world_size())[0].clone()
+    return Memory(whole, whole.chunk(2), torch.zeros_like(whole), part)
+
+
 def check(name: str, collective: Collective, count: int, device: torch.device) -> None:
     """Compare one call with PyTorch's arithmetic on the CPU."""
     rank, size = dist.get_rank(), dist.get_world_size()
-    whole = given(rank, count).to(device)
-    part = whole.chunk(size)[0].clone()
-    collective.call(whole, part)
-    came = whole if collective.result == "whole" else part
+    given_to = memory(count, device)
+    collective.call(given_to)
     wanted = collective.wanted(torch.stack([given(other, count) for other in range(size)]), rank, size)
-    if not torch.equal(came.cpu(), wanted):
+    if wanted is not None and not torch.equal(getattr(given_to, collective.result).cpu(), wanted):
         raise SystemExit(f"{name} of {count} elements on {device}, rank {rank}: wrong values")
 
 
@@ -103,43 +118,45 @@ def synchronize(device: torch.device) -> None:
         torch.get_device_module(device).synchronize()
 
 
-def seconds(call: Callable[[], Any], calls: int, device: torch.device) -> float:
+def seconds(call: Callable[[Memory], Any], given_to: Memory, calls: int) -> float:
     """Of one call, in a round of several; all ranks begin together."""
+    device = given_to.whole.device
     dist.barrier()
     synchronize(device)
     start = time.perf_counter()
     for _ in range(calls):
-        call()
+        call(given_to)
     synchronize(device)
     return (time.perf_counter() - start) / calls
 
 
 def compare(collective: Collective, size: int, devices: list[torch.device], rounds: int) -> dict[str, Any]:
     """Time both sides in turn; the slowest rank's times count, as for whoever waits for the result."""
-    count = size // 4 // dist.get_world_size() * dist.get_world_size()
-    wholes = [given(dist.get_rank(), count, device) for device in devices]
-    parts = [whole.chunk(dist.get_world_size())[0].clone() for whole in wholes]
-    calls = max(1, min(50, (1 << 22) // size))
-    times: list[list[float]] = [[], []]
-    for turn in range(rounds + 2):
-        for side, device in enumerate(devices):
-            taken = seconds(lambda side=side: collective.call(wholes[side], parts[side]), calls, device)
-            if turn >= 2:  # the first ones make connections and buffers
-                times[side].append(slowest(taken, devices[1]))
-    ours, plain = (min(side) for side in times)
-    medians = [statistics.median(side) for side in times]
+    step = 2 * dist.get_world_size()
+    memories = [memory(size // 4 // step * step, device) for device in devices]
+    calls = max(1, min(20, (1 << 22) // size))
+    pairs = []
+    for turn in range(rounds * (4 if calls > 1 else 1) + 2):
+        order = (0, 1) if turn % 2 else (1, 0)  # neither side is always the first
+        taken = {side: seconds(collective.call, memories[side], calls) for side in order}
+        if turn >= 2:  # the first ones make connections and buffers
+            pairs.append(slowest([taken[0], taken[1]], devices[1]))
+    ratios = [ours / plain for ours, plain in pairs]
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    ours, plain = (statistics.median(side) for side in zip(*pairs, strict=True))
     return {
         "device_us": ours * 1e6,
         "plain_us": plain * 1e6,
-        "ratio": ours / plain,
-        "ratio_of_medians": medians[0] / medians[1],
+        "ratio": middle,
+        "quartiles": [low, high],
+        "rounds": len(pairs),
     }
 
 
-def slowest(taken: float, device: torch.device) -> float:
-    value = torch.tensor(taken, dtype=torch.float64, device=device)
-    dist.all_reduce(value, op=dist.ReduceOp.MAX)
-    return value.item()
+def slowest(taken: list[float], device: torch.device) -> list[float]:
+    values = torch.tensor(taken, dtype=torch.float64, device=device)
+    dist.all_reduce(values, op=dist.ReduceOp.MAX)
+    return values.tolist()
 
 
 def size(text: str) -> int:
@@ -156,7 +173,7 @@ def parse_options() -> argparse.Namespace:
     )
     parser.add_argument("--provider", default="sim", help="sim, cuda, or a library (sim)")
     parser.add_argument("--largest", type=size, default=1 << 26, help="bytes, or with K, M, G (64M)")
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=31, help="of large tensors; of small ones 4 times (31)")
     parser.add_argument("--only", default="", help="collectives whose name contains this")
     parser.add_argument("--json", type=Path, metavar="FOLDER", help="write the figures there")
     return parser.parse_args()

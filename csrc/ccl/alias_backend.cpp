@@ -3,8 +3,6 @@
 #include "ccl/let_go.h"
 #include "ccl/work.h"
 #include "device/alias_target.h"
-#include "device/current_device.h"
-#include "device/provider.h"
 #include "device/streams.h"
 
 namespace tefl::ccl {
@@ -13,128 +11,104 @@ namespace {
 using c10d::OpType;
 
 // Whose work gloo ends in wait(), and tells no future of.
-bool is_waited_for(OpType type) {
-  return c10d::isP2POp(type) || type == OpType::REDUCE_SCATTER || type == OpType::_REDUCE_SCATTER_BASE;
+bool is_waited_for(const Call& call) {
+  return call.is_message() || call.type == OpType::REDUCE_SCATTER ||
+         call.type == OpType::_REDUCE_SCATTER_BASE;
 }
 
 }  // namespace
 
-AliasBackend::AliasBackend(c10::intrusive_ptr<c10d::Backend> inner, c10::intrusive_ptr<c10d::Store> store,
-                           std::chrono::milliseconds timeout)
-    : c10d::Backend(inner->getRank(), inner->getSize()),
+AliasBackend::AliasBackend(c10::intrusive_ptr<c10d::Backend> inner,
+                           const c10::intrusive_ptr<c10d::Store>& store, Timeout timeout)
+    : DeviceBackend(inner->getRank(), inner->getSize(), store, timeout),
       inner_(std::move(inner)),
-      ledger_(std::make_shared<Ledger>(std::move(store), timeout)),
       on_host_(device::alias_target().type == c10::kCPU) {}
 
+AliasBackend::~AliasBackend() { stop_comparing(); }
+
+// ----------------------------------------------------------------------------- rank 0 calls the same, or --
+
+// On the host a call can be held up without its caller, by the queue's thread.
+void AliasBackend::compare(Call& call) {
+  if (!on_host_) return DeviceBackend::compare(call);
+  call.is_open = true;
+  or_give_up([&] { call.is_open = !ledger_->agrees(call); });
+}
+
+// Only what cannot end without rank 0 may wait for it for long.
+void AliasBackend::proceed(const Call& call) {
+  require_sound(call);
+  if (!call.is_open) return;
+  if (call.root.value_or(0) > 0) return compare_within_grace(call);
+  or_give_up([&] { ledger_->require_agreement(call); });
+}
+
 // --------------------------------------------------------------------------------- how a call is made --
-
-Call AliasBackend::announce(OpType type, const char* name, const Tensors& measured,
-                            const std::string& detail) {
-  Call call{type, name, ++calls_, getRank(), getSize()};
-  measure(call, measured);
-  device::ensure_initialized();
-  ledger_->compare(call, detail);
-  return call;
-}
-
-Call AliasBackend::point_to_point(OpType type, const char* name, const Tensors& tensors) {
-  Call call{type, name, ++messages_, getRank(), getSize()};
-  measure(call, tensors);
-  device::ensure_initialized();
-  return call;
-}
 
 Reduction AliasBackend::reduction(const c10d::ReduceOp& op) const {
   return {op, getSize(), /*native=*/inner_->getBackendName() == "nccl"};
 }
 
-AliasBackend::Work AliasBackend::kept(Work work) {
-  if (coalescing_) coalesced_.push_back(work);
-  return work;
+AliasBackend::Work AliasBackend::run(const Call& call, Tensors outputs, Start start, Finish finish) {
+  if (on_host_) {
+    return kept(is_waited_for(call)
+                    ? run_waited(call, std::move(outputs), std::move(start), std::move(finish))
+                    : run_by_host(call, std::move(outputs), std::move(start), std::move(finish)));
+  }
+  // The inner group goes by the current stream, which is the same under both names.
+  auto inner = start();
+  if (!inner) return inner;  // NCCL's answer to a call that is not asynchronous: it is in the current stream
+  return kept(c10::make_intrusive<SharedWork>(call, std::move(outputs), ledger_, std::move(inner)));
 }
 
-AliasBackend::Work AliasBackend::run(Call call, Tensors outputs, const Tensors& inputs, Start start,
-                                     Finish finish) {
-  const auto device = device_of(call, joined(outputs, inputs));
-  if (!on_host_) {  // the inner group goes by the current stream, which is the same under both names
-    auto inner = start();
-    if (!inner)
-      return inner;  // NCCL's answer to a call that is not asynchronous: it is in the current stream
-    return kept(c10::make_intrusive<SharedWork>(call, std::move(outputs), std::move(inner)));
-  }
-  const auto after = device::current_stream(device.index());
-  if (is_waited_for(call.type)) {
-    return kept(run_waited(call, std::move(outputs), after, std::move(start), std::move(finish)));
-  }
-  return kept(run_by_host(call, std::move(outputs), after, std::move(start), std::move(finish)));
-}
-
-AliasBackend::Work AliasBackend::run_reduction(Call call, Tensors outputs, const Tensors& inputs,
-                                               Tensors results, const Reduction& how, Start start) {
-  if (!how.scales()) return run(std::move(call), std::move(outputs), inputs, std::move(start));
+AliasBackend::Work AliasBackend::run_reduction(const Call& call, Tensors outputs, Tensors results,
+                                               const Reduction& how, Start start) {
+  if (!how.scales()) return run(call, std::move(outputs), std::move(start));
   auto finish = [results = std::move(results), how]() mutable { how.scale(results); };
-  return run(std::move(call), std::move(outputs), inputs, std::move(start), std::move(finish));
+  return run(call, std::move(outputs), std::move(start), std::move(finish));
 }
 
-AliasBackend::Work AliasBackend::run_by_host(Call call, Tensors outputs, c10::Stream after, Start start,
-                                             Finish finish) {
-  auto work = c10::make_intrusive<HostWork>(call, std::move(outputs));
-  // Gloo's thread ends it, and lets go of it.
-  struct Ending {
-    c10::intrusive_ptr<HostWork> work;
-    std::shared_ptr<Ledger> ledger;
-    Finish finish;
-    void fail(const std::exception_ptr& error) const {
-      work->complete(failure_of(work->call(), error, ledger->known_difference()));
-    }
-    void operator()(c10::ivalue::Future& future) const {
-      if (future.hasError()) return fail(future.exception_ptr());
-      try {
-        if (finish) finish();
-      } catch (...) {
-        return fail(std::current_exception());
-      }
-      work->complete();
-    }
-  };
-  auto ending = std::make_shared<Ending>(Ending{work, ledger_, std::move(finish)});
-  auto job = [ending, start = std::move(start)] {
+AliasBackend::Work AliasBackend::run_by_host(const Call& call, Tensors outputs, Start start, Finish finish) {
+  auto work = c10::make_intrusive<HostWork>(call, std::move(outputs), ledger_, std::move(finish));
+  auto job = [this, work, start = std::move(start)](bool queued) {
+    if (queued) proceed(work->call());
     auto inner = start();
-    inner->getFuture()->addCallback([ending, inner](c10::ivalue::Future& future) mutable {
-      (*ending)(future);
-      let_go(*ending);
+    // Gloo's thread ends the work, and lets go of it.
+    inner->getFuture()->addCallback([work, inner](c10::ivalue::Future& future) mutable {
+      work->end(future.hasError() ? future.exception_ptr() : nullptr);
+      let_go(work);
       let_go(inner);
     });
   };
-  queue_.submit(after, std::move(job), [ending](const std::exception_ptr& error) { ending->fail(error); });
+  collectives_.submit(device::current_stream(call.device.index()), !call.is_open, std::move(job),
+                      [work](const std::exception_ptr& error) { work->end(error); });
   return work;
 }
 
-AliasBackend::Work AliasBackend::run_waited(Call call, Tensors outputs, c10::Stream after, Start start,
-                                            Finish finish) {
-  auto work = c10::make_intrusive<WaitedWork>(call, std::move(outputs), std::move(finish));
-  auto job = [work, start = std::move(start)] { work->begun(start()); };
-  auto failed = [work](const std::exception_ptr& error) {
-    work->begun(nullptr, failure_of(work->call(), error));
+AliasBackend::Work AliasBackend::run_waited(const Call& call, Tensors outputs, Start start, Finish finish) {
+  auto work = c10::make_intrusive<WaitedWork>(call, std::move(outputs), ledger_, std::move(finish));
+  auto job = [this, work, start = std::move(start)](bool queued) {
+    if (queued) proceed(work->call());
+    work->begun(start());
   };
-  queue_.submit(after, std::move(job), failed);
+  auto& queue = call.is_message() ? messages_ : collectives_;
+  queue.submit(device::current_stream(call.device.index()), !call.is_open, std::move(job),
+               [work](const std::exception_ptr& error) { work->begun(nullptr, error); });
   return work;
 }
 
-void AliasBackend::startCoalescing() {
-  coalescing_ = true;
+// ------------------------------------------------------------------------------------- several as one --
+
+void AliasBackend::begin_group(const Call&) {
   if (!on_host_) inner_->startCoalescing();
 }
 
-AliasBackend::Work AliasBackend::endCoalescing() {
-  Call call{OpType::COALESCED, "coalesced calls", calls_, getRank(), getSize()};
-  coalescing_ = false;
-  auto works = std::exchange(coalesced_, {});
-  auto group = c10::make_intrusive<WorkGroup>(call, std::move(works));
+AliasBackend::Work AliasBackend::end_group(const Call& call, std::vector<Work> works) {
+  auto group = c10::make_intrusive<WorkGroup>(call, ledger_, std::move(works));
   if (on_host_) return group;
   auto inner = inner_->endCoalescing();
   if (!inner) return inner;
-  return c10::make_intrusive<SharedWork>(call, group->result(), std::move(inner));
+  return c10::make_intrusive<SharedWork>(call, group->result(), ledger_, std::move(inner));
 }
 
 }  // namespace tefl::ccl

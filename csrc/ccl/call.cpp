@@ -2,13 +2,47 @@
 
 #include <c10/util/Exception.h>
 
-#include "ccl/reduction.h"
 #include "device/provider.h"
 
 namespace tefl::ccl {
 namespace {
 
-// What an exception says, without the C++ backtrace that PyTorch adds to its own.
+std::string amount(const Call& call) {
+  if (call.type == c10d::OpType::BARRIER) return "";
+  return " of " + std::to_string(call.numel) + " x " + c10::toString(call.dtype);
+}
+
+std::string prefix_of(const Call& call) { return device::device_name() + ": " + call.describe() + ": "; }
+
+}  // namespace
+
+std::string Call::describe() const {
+  return std::string(name) + " #" + std::to_string(number) + amount(*this) + " on rank " +
+         std::to_string(rank) + " of " + std::to_string(size);
+}
+
+std::string Call::form() const {
+  std::string text = name;
+  if (!amounts_differ) text += amount(*this);
+  if (reduction != nullptr) text += std::string(", ") + reduction;
+  if (root) text += ", root " + std::to_string(*root);
+  return text + layout;
+}
+
+void measure(Call& call, const std::vector<at::Tensor>& tensors) {
+  if (tensors.empty()) return;
+  call.dtype = tensors.front().scalar_type();
+  for (const auto& tensor : tensors) {
+    call.numel += tensor.numel();
+    if (call.in_memory_order && !tensor.is_contiguous())
+      call.layout += ", strides " + c10::str(tensor.strides());
+  }
+}
+
+void fail(const Call& call, const std::string& reason) {
+  C10_THROW_ERROR(DistBackendError, prefix_of(call) + reason);
+}
+
 std::string reason_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
@@ -21,33 +55,11 @@ std::string reason_of(const std::exception_ptr& error) {
   }
 }
 
-}  // namespace
-
-std::string Call::describe() const {
-  std::string text = std::string(name) + " #" + std::to_string(number);
-  if (type != c10d::OpType::BARRIER) {
-    text += " of " + std::to_string(numel) + " x " + c10::toString(dtype);
-  }
-  return text + " on rank " + std::to_string(rank) + " of " + std::to_string(size);
-}
-
-std::string root(int64_t rank) { return ", root " + std::to_string(rank); }
-
-std::string by(const c10d::ReduceOp& op) { return ", " + name_of(op); }
-
-void measure(Call& call, const std::vector<at::Tensor>& tensors) {
-  if (tensors.empty()) return;
-  call.dtype = tensors.front().scalar_type();
-  for (const auto& tensor : tensors) call.numel += tensor.numel();
-}
-
-void fail(const Call& call, const std::string& reason) {
-  C10_THROW_ERROR(DistBackendError, device::device_name() + ": " + call.describe() + ": " + reason);
-}
-
 std::exception_ptr failure_of(const Call& call, const std::exception_ptr& error, const std::string& more) {
+  const auto reason = reason_of(error);
+  if (reason.rfind(prefix_of(call), 0) == 0) return error;  // fail() has made it
   try {
-    fail(call, reason_of(error) + more);
+    fail(call, reason + more);
   } catch (...) {
     return std::current_exception();
   }

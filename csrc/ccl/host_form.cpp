@@ -1,5 +1,7 @@
 #include "ccl/host_form.h"
 
+#include <algorithm>
+
 namespace tefl::ccl {
 namespace {
 
@@ -39,6 +41,11 @@ Lists as_movable(Lists lists) {
 Tensors without_shape(Tensors tensors) {
   for (auto& tensor : tensors) tensor = tensor.is_contiguous() ? tensor.view({-1}) : tensor;
   return tensors;
+}
+
+bool are_contiguous(const Tensors& tensors) {
+  return std::all_of(tensors.begin(), tensors.end(),
+                     [](const auto& tensor) { return tensor.is_contiguous(); });
 }
 
 std::vector<int64_t> counts_of(const Tensors& tensors) {

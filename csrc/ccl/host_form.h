@@ -10,8 +10,9 @@ namespace tefl::ccl {
 Tensors as_movable(Tensors tensors);
 Lists as_movable(Lists lists);
 
-/// Without shape, which gloo would compare: elements one after another.
+/// Without shape, which gloo would compare: elements one after another. What is not contiguous stays.
 Tensors without_shape(Tensors tensors);
+bool are_contiguous(const Tensors& tensors);
 
 /// How many elements each has.
 std::vector<int64_t> counts_of(const Tensors& tensors);

@@ -3,11 +3,17 @@
 #include <c10/util/Exception.h>
 #include <c10/util/hash.h>
 
+#include <algorithm>
+
 namespace tefl::ccl {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr size_t kMostForms = 256;  // a program whose shapes all differ shall not fill the store
 constexpr char kDifference[] = "tefl/difference";
+// The store is asked again and again, and not told to wait: its other users would wait behind us.
+constexpr std::chrono::milliseconds kFirstLook{1}, kLongestLook{20};
 
 std::string key_of(const Call& call) { return "tefl/call/" + std::to_string(call.number); }
 
@@ -17,49 +23,83 @@ std::vector<uint8_t> bytes_of(const std::string& text) { return {text.begin(), t
 }  // namespace
 
 bool Ledger::Form::operator==(const Form& other) const {
-  return numel == other.numel && dtype == other.dtype && name == other.name && detail == other.detail;
-}
-
-std::string Ledger::Form::text() const {
-  return std::string(name) + " of " + std::to_string(numel) + " x " + c10::toString(dtype) + detail;
+  return numel == other.numel && dtype == other.dtype && root == other.root && name == other.name &&
+         reduction == other.reduction && layout == other.layout;
 }
 
 size_t Ledger::Hash::operator()(const Form& form) const {
-  return c10::get_hash(form.name, form.numel, static_cast<int>(form.dtype), form.detail);
+  return c10::get_hash(form.name, form.reduction, form.root, form.numel, static_cast<int>(form.dtype),
+                       form.layout);
 }
 
-bool Ledger::is_new(const Form& form) {
+bool Ledger::is_new(const Call& call) {
+  const Form form{call.name,
+                  call.reduction != nullptr ? call.reduction : "",
+                  call.root.value_or(-1),
+                  call.amounts_differ ? 0 : call.numel,
+                  call.amounts_differ ? at::kByte : call.dtype,
+                  call.layout};
   const std::lock_guard<std::mutex> lock(mutex_);
   return seen_.size() < kMostForms && seen_.insert(form).second;
 }
 
-void Ledger::compare(const Call& call, const std::string& detail) {
-  if (call.size == 1) return;
-  const Form numbers{call.name, call.numel, call.dtype, detail};
-  if (!is_new(numbers)) return;
-  const std::string form = numbers.text();
-  if (call.rank == 0) return store_->set(key_of(call), bytes_of(form));
-  std::string theirs;
+bool Ledger::announce(const Call& call) {
+  if (call.size == 1 || !is_new(call)) return false;
+  if (call.rank != 0) return true;
+  store_->set(key_of(call), bytes_of(call.form()));
+  return false;
+}
+
+std::string Ledger::announced(const Call& call) noexcept {
   try {
-    store_->wait({key_of(call)}, timeout_);
-    theirs = text_of(store_->get(key_of(call)));
-  } catch (const std::exception&) {  // whatever the store says: rank 0 did not come, or is gone
-    fail(call, "rank 0 announced no such call as its #" + std::to_string(call.number) + " within " +
-                   std::to_string(timeout_.count()) + " ms: it is late, gone, or calls something else" +
-                   known_difference());
+    return store_->check({key_of(call)}) ? text_of(store_->get(key_of(call))) : "";
+  } catch (const std::exception&) {  // the store went down with the rank that kept it
+    return "";
   }
-  if (theirs == form) return;
+}
+
+bool Ledger::agrees(const Call& call) {
+  const std::string theirs = announced(call), ours = call.form();
+  if (theirs.empty()) return false;
+  if (theirs == ours) return true;
   tell("rank 0 calls " + theirs + " as #" + std::to_string(call.number) + ", rank " +
-       std::to_string(call.rank) + " calls " + form);
-  fail(call, "rank 0 calls " + theirs + " where this rank calls " + form +
+       std::to_string(call.rank) + " calls " + ours);
+  fail(call, "rank 0 calls " + theirs + " where this rank calls " + ours +
                  "; all ranks must call the same, with the same dtype and number of elements");
+}
+
+bool Ledger::agrees_within(const Call& call, std::chrono::milliseconds patience) {
+  const auto deadline = Clock::now() + patience;
+  for (auto look = kFirstLook; !agrees(call); look = std::min(2 * look, kLongestLook)) {
+    if (Clock::now() >= deadline) return false;
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (closing_.wait_for(lock, look, [&] { return !closed_.empty(); })) {
+      fail(call, "given up before rank 0 made the call: " + closed_);
+    }
+  }
+  return true;
+}
+
+void Ledger::require_agreement(const Call& call) {
+  if (agrees_within(call, timeout_)) return;
+  fail(call, "rank 0 announced no such call as its #" + std::to_string(call.number) + " within " +
+                 std::to_string(timeout_.count()) + " ms: it is late, gone, or calls something else" +
+                 known_difference());
+}
+
+void Ledger::close(const std::string& reason) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (closed_.empty()) closed_ = reason;
+  }
+  closing_.notify_all();
 }
 
 std::string Ledger::known_difference() noexcept {
   try {
     if (!store_->check({kDifference})) return "";
     return " (" + text_of(store_->get(kDifference)) + ")";
-  } catch (const std::exception&) {  // the store went down with the rank that kept it
+  } catch (const std::exception&) {  // as above
     return "";
   }
 }

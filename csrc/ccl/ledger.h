@@ -4,6 +4,7 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <chrono>
+#include <condition_variable>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -14,43 +15,63 @@
 
 namespace tefl::ccl {
 
-/// A form is what must be the same on all ranks: the collective, dtype, number of elements, root, reduction.
-/// The first call of each form is compared with rank 0's by the store; later ones cost a look into a set.
+/// How long a call may be held up for rank 0 to announce its own where a right program might need the call to
+/// go on without rank 0.
+constexpr std::chrono::milliseconds kGrace{1000};
+
+/// The first call of each form (Call::form()) is compared with rank 0's call of the same number, which rank 0
+/// writes into the store and waits for nobody. Later calls of the form cost a look into a set.
 class Ledger {
  public:
   Ledger(c10::intrusive_ptr<c10d::Store> store, std::chrono::milliseconds timeout)
       : store_(std::move(store)), timeout_(timeout) {}
 
-  /// Throws a DistBackendError that quotes both where rank 0's call of this number has another form, or does
-  /// not come within the time-out. `detail` is the rest of the form: root, reduction.
-  void compare(const Call& call, const std::string& detail);
+  /// Takes note of a call. Whether this rank is to compare it with rank 0's.
+  bool announce(const Call& call);
+
+  /// Whether rank 0 has announced its call, and the same. A DistBackendError that quotes both where it is
+  /// another one; where the store does not answer, it counts as not announced.
+  bool agrees(const Call& call);
+
+  /// The same, asked until it is so, at most for `patience`. Throws when close() is called meanwhile.
+  bool agrees_within(const Call& call, std::chrono::milliseconds patience);
+
+  /// The same, for as long as the process group waits for anything; then a DistBackendError.
+  void require_agreement(const Call& call);
+
+  /// Ends all waiting here, with `reason`.
+  void close(const std::string& reason);
+
+  std::chrono::milliseconds timeout() const { return timeout_; }
 
   /// What some rank found to be different, as an end for a message; "" where nobody found anything.
   std::string known_difference() noexcept;
 
-  /// Leaves `text` for the other ranks' messages.
-  void tell(const std::string& text) noexcept;
-
  private:
-  // Kept as numbers: every call is looked up, and text is made of those alone that are compared.
+  // A form as numbers: every call is looked up, and text is made of those alone that are compared.
   struct Form {
-    std::string_view name;
-    int64_t numel;
+    std::string_view name, reduction;
+    int64_t root, numel;
     at::ScalarType dtype;
-    std::string detail;
+    std::string layout;
 
     bool operator==(const Form& other) const;
-    std::string text() const;
   };
   struct Hash {
     size_t operator()(const Form& form) const;
   };
 
-  bool is_new(const Form& form);
+  bool is_new(const Call& call);
+  /// What rank 0 called, "" where it has not said so yet.
+  std::string announced(const Call& call) noexcept;
+  /// Leaves `text` for the other ranks' messages.
+  void tell(const std::string& text) noexcept;
 
   const c10::intrusive_ptr<c10d::Store> store_;
   const std::chrono::milliseconds timeout_;
   std::mutex mutex_;
+  std::condition_variable closing_;
+  std::string closed_;  // why, once it is
   std::unordered_set<Form, Hash> seen_;
 };
 

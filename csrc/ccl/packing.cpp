@@ -4,6 +4,9 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+#include <numeric>
+
 namespace tefl::ccl {
 
 uint64_t bytes_of(const at::Tensor& tensor) { return tensor.nbytes(); }
@@ -34,6 +37,18 @@ void unpack(const at::Tensor& all, const Tensors& parts) {
   }
 }
 
+at::Tensor in_order(const at::Tensor& tensor, Tensors& kept) {
+  return tensor.is_contiguous() ? tensor : kept.emplace_back(packed({tensor}));
+}
+
+at::Tensor room_in_order(const at::Tensor& tensor, Tensors& kept) {
+  return tensor.is_contiguous() ? tensor : kept.emplace_back(room_for({tensor}));
+}
+
+void arrived(const at::Tensor& room, const at::Tensor& tensor) {
+  if (!room.is_same(tensor)) unpack(room, {tensor});
+}
+
 void require_one_each(const Call& call, const Tensors& parts, const char* what) {
   TORCH_CHECK_VALUE(parts.size() == static_cast<size_t>(call.size), call.name, ": got ", parts.size(), " ",
                     what, ", wants one for each of ", call.size, " ranks");
@@ -58,25 +73,39 @@ void require_one(const Call& call, size_t count) {
   TORCH_CHECK_VALUE(count == 1, call.name, ": got ", count, " tensors, wants one: a rank has one device");
 }
 
+void require_contiguous(const Call& call, const Tensors& tensors) {
+  for (const auto& tensor : tensors) {
+    TORCH_CHECK_VALUE(tensor.is_contiguous(), call.name, ": got a tensor of sizes ", tensor.sizes(),
+                      " and strides ", tensor.strides(), "; pass .contiguous()");
+  }
+}
+
+void require_multiples(const Call& call, const Tensors& large, const Tensors& small) {
+  TORCH_CHECK_VALUE(large.size() == small.size(), call.name, ": got lists of ", large.size(), " and of ",
+                    small.size(), " tensors, wants as many in both");
+  for (size_t i = 0; i < large.size(); ++i) require_multiple(call, large[i], small[i]);
+}
+
+void require_splits(const Call& call, const at::Tensor& tensor, const std::vector<int64_t>& splits) {
+  const int64_t rows = tensor.dim() == 0 ? 0 : tensor.size(0);
+  if (splits.empty()) {
+    TORCH_CHECK_VALUE(rows % call.size == 0 && (rows != 0 || tensor.numel() == 0), call.name,
+                      ": a first dimension of ", rows, " cannot be split evenly over ", call.size, " ranks");
+    return;
+  }
+  const int64_t sum = std::accumulate(splits.begin(), splits.end(), int64_t{0});
+  const bool counts = std::all_of(splits.begin(), splits.end(), [](int64_t split) { return split >= 0; });
+  TORCH_CHECK_VALUE(splits.size() == static_cast<size_t>(call.size) && sum == rows && counts, call.name,
+                    ": split sizes must be one for each of ", call.size, " ranks and add up to ", rows,
+                    ", got ", c10::IntArrayRef(splits));
+}
+
 std::vector<uint64_t> split_bytes(const Call& call, const at::Tensor& tensor,
                                   const std::vector<int64_t>& splits) {
-  if (splits.empty()) {
-    TORCH_CHECK_VALUE(tensor.numel() == 0 || tensor.size(0) % call.size == 0, call.name,
-                      ": a first dimension of ", tensor.dim() == 0 ? 0 : tensor.size(0),
-                      " cannot be split evenly over ", call.size, " ranks");
-    return std::vector<uint64_t>(call.size, bytes_of(tensor) / call.size);
-  }
-  const int64_t rows = tensor.size(0);
-  const uint64_t row = rows == 0 ? 0 : bytes_of(tensor) / rows;
+  if (splits.empty()) return std::vector<uint64_t>(call.size, bytes_of(tensor) / call.size);
+  const uint64_t row = tensor.numel() == 0 ? 0 : bytes_of(tensor) / tensor.size(0);
   std::vector<uint64_t> bytes;
-  int64_t sum = 0;
-  for (const auto split : splits) {
-    sum += split;
-    bytes.push_back(split * row);
-  }
-  TORCH_CHECK_VALUE(splits.size() == static_cast<size_t>(call.size) && sum == rows, call.name,
-                    ": split sizes must be one for each of ", call.size, " ranks and add up to ", rows,
-                    ", got ", splits.size(), " that add up to ", sum);
+  for (const auto split : splits) bytes.push_back(split * row);
   return bytes;
 }
 

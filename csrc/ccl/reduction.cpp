@@ -1,6 +1,7 @@
 #include "ccl/reduction.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/util/Exception.h>
 
 namespace tefl::ccl {
 namespace {
@@ -36,7 +37,15 @@ void Reduction::scale(std::vector<at::Tensor>& results) const {
   }
 }
 
-std::string name_of(const c10d::ReduceOp& op) {
+void require_reducible(const char* call, const c10d::ReduceOp& op, at::ScalarType dtype) {
+  TORCH_CHECK_VALUE(op.op_ != c10d::ReduceOp::AVG || dtype != at::kBool, call,
+                    ": there is no AVG of Bool; use MIN, MAX, SUM or PRODUCT");
+  TORCH_CHECK_VALUE(op.op_ != c10d::ReduceOp::PREMUL_SUM || !at::isIntegralType(dtype, /*includeBool=*/true),
+                    call, ": PREMUL_SUM multiplies by a fraction, got ", c10::toString(dtype),
+                    "; convert to floats, or use SUM");
+}
+
+const char* name_of(const c10d::ReduceOp& op) {
   static constexpr const char* kNames[] = {"SUM",  "AVG", "PRODUCT", "MIN",       "MAX",
                                            "BAND", "BOR", "BXOR",    "PREMUL_SUM"};
   return op.op_ < std::size(kNames) ? kNames[op.op_] : "an unknown reduction";

@@ -3,7 +3,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <string>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <vector>
 
@@ -28,7 +27,10 @@ class Reduction {
   double factor_ = 1.0;
 };
 
-/// "SUM", "AVG", ...
-std::string name_of(const c10d::ReduceOp& op);
+/// A ValueError where `op` has no meaning for `dtype`, whatever the library.
+void require_reducible(const char* call, const c10d::ReduceOp& op, at::ScalarType dtype);
+
+/// "SUM", "AVG", ...; lives for ever.
+const char* name_of(const c10d::ReduceOp& op);
 
 }  // namespace tefl::ccl

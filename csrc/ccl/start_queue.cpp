@@ -22,10 +22,11 @@ StartQueue::~StartQueue() {
   }
 }
 
-void StartQueue::submit(c10::Stream after, std::function<void()> job,
-                        std::function<void(std::exception_ptr)> failed) {
+void StartQueue::submit(c10::Stream after, bool may_run_here, Job job, Failed failed) {
   std::unique_lock<std::mutex> lock(mutex_);
-  if (waiting_.empty() && !busy_ && device::query_stream(after)) return job();  // under the lock: in order
+  if (may_run_here && waiting_.empty() && !busy_ && device::query_stream(after)) {
+    return job(/*queued=*/false);  // under the lock: in order
+  }
   void* event = nullptr;
   device::record_event(&event, after, /*timing=*/false);
   waiting_.push_back({after, event, std::move(job), std::move(failed)});
@@ -46,7 +47,7 @@ void StartQueue::run() {
     try {
       device::exchange_device(entry.after.device_index());
       device::synchronize_event(entry.event);
-      entry.job();
+      entry.job(/*queued=*/true);
     } catch (...) {
       entry.failed(std::current_exception());
     }

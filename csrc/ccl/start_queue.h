@@ -15,17 +15,21 @@ class StartQueue {
  public:
   ~StartQueue();
 
-  /// Runs `job` once all work now in `after` is done: here and now where that is so already and no earlier
-  /// job is waiting, else on a thread of the queue. What `job` throws here is the caller's; on the thread it
-  /// goes to `failed`.
-  void submit(c10::Stream after, std::function<void()> job, std::function<void(std::exception_ptr)> failed);
+  /// Told whether it has been in the queue, on whose thread it may block then.
+  using Job = std::function<void(bool queued)>;
+  using Failed = std::function<void(std::exception_ptr)>;
+
+  /// Runs `job` once all work now in `after` is done: here and now where that is so already, no earlier job
+  /// is waiting and `may_run_here`, else on a thread of the queue. What `job` throws here is the caller's; on
+  /// the thread it goes to `failed`.
+  void submit(c10::Stream after, bool may_run_here, Job job, Failed failed);
 
  private:
   struct Entry {
     c10::Stream after;
     void* event;
-    std::function<void()> job;
-    std::function<void(std::exception_ptr)> failed;
+    Job job;
+    Failed failed;
   };
   void run();
 

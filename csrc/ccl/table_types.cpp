@@ -45,7 +45,6 @@ tefl_reduction table_reduction(const Call& call, const c10d::ReduceOp& op) {
     case c10d::ReduceOp::MAX:
       return TEFL_MAX;
     case c10d::ReduceOp::AVG:
-      TORCH_CHECK_VALUE(!boolean, call.name, ": there is no AVG of Bool; use MIN, MAX, SUM or PRODUCT");
       return TEFL_AVG;
     default:
       TORCH_CHECK_VALUE(false, call.name, ": ", device::device_name(), " has no ", name_of(op),

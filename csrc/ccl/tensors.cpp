@@ -8,22 +8,32 @@
 #include "device/provider.h"
 
 namespace tefl::ccl {
+namespace {
 
-c10::Device device_of(const Call& call, const Tensors& tensors) {
-  for (const auto& tensor : tensors) {
-    TORCH_CHECK_VALUE(tensor.device().type() == device::kType, call.name, ": got a tensor on ",
-                      tensor.device(), ", this process group is for tensors on ", device::device_name(),
-                      "; init_process_group(\"cpu:gloo,", device::device_name(),
-                      ":tefl\") makes one for both");
-    TORCH_CHECK_VALUE(tensor.has_storage(), call.name, ": got a tensor of layout ", tensor.layout(),
-                      "; only strided ones are supported");
-    TORCH_CHECK_VALUE(tensor.device() == tensors.front().device(), call.name, ": got tensors on ",
-                      tensors.front().device(), " and on ", tensor.device(), "; all must be on one device");
-    TORCH_CHECK_VALUE(tensor.is_non_overlapping_and_dense(), call.name, ": got a tensor of sizes ",
-                      tensor.sizes(), " and strides ", tensor.strides(),
-                      ", which has gaps or overlaps; pass .contiguous()");
+void require_usable(const Call& call, const at::Tensor& tensor) {
+  TORCH_CHECK_VALUE(tensor.device().type() == device::kType, call.name, ": got a tensor on ", tensor.device(),
+                    ", this process group is for tensors on ", device::device_name(),
+                    "; init_process_group(\"cpu:gloo,", device::device_name(), ":tefl\") makes one for both");
+  TORCH_CHECK_VALUE(tensor.has_storage(), call.name, ": got a tensor of layout ", tensor.layout(),
+                    "; only strided ones are supported");
+  TORCH_CHECK_VALUE(tensor.is_non_overlapping_and_dense(), call.name, ": got a tensor of sizes ",
+                    tensor.sizes(), " and strides ", tensor.strides(),
+                    ", which has gaps or overlaps; pass .contiguous()");
+}
+
+}  // namespace
+
+c10::Device device_of(const Call& call, std::initializer_list<at::TensorList> lists) {
+  const at::Tensor* first = nullptr;
+  for (const auto& list : lists) {
+    for (const auto& tensor : list) {
+      if (first == nullptr) first = &tensor;
+      require_usable(call, tensor);
+      TORCH_CHECK_VALUE(tensor.device() == first->device(), call.name, ": got tensors on ", first->device(),
+                        " and on ", tensor.device(), "; all must be on one device");
+    }
   }
-  return tensors.empty() ? device::device_at(device::current_device()) : tensors.front().device();
+  return first == nullptr ? device::device_at(device::current_device()) : first->device();
 }
 
 Tensors twins_of(const Tensors& tensors) {

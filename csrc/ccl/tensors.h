@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <initializer_list>
 #include <vector>
 
 #include "ccl/call.h"
@@ -12,9 +13,9 @@ namespace tefl::ccl {
 using Tensors = std::vector<at::Tensor>;
 using Lists = std::vector<Tensors>;
 
-/// The device that all of `tensors` are on, which must be one of ours and strided; a ValueError names what is
-/// not. None at all: the current one.
-c10::Device device_of(const Call& call, const Tensors& tensors);
+/// The device that all tensors of all `lists` are on, which must be one of ours and strided; a ValueError
+/// names what is not. None at all: the current one.
+c10::Device device_of(const Call& call, std::initializer_list<at::TensorList> lists);
 
 /// Zero-copy twins on the alias device. Waits for no stream.
 Tensors twins_of(const Tensors& tensors);

@@ -16,13 +16,13 @@ constexpr std::chrono::milliseconds kLook{2};  // how often streams are asked: t
 
 // ----------------------------------------------------------------------------------------------- the work --
 
-StreamWork::StreamWork(Call call, std::vector<at::Tensor> outputs, std::vector<at::Tensor> kept,
-                       c10::Stream stream, std::shared_ptr<Communicator> communicator, bool blocks_host)
-    : DeviceWork(std::move(call), std::move(outputs)),
+StreamWork::StreamWork(Call call, std::vector<at::Tensor> outputs, std::shared_ptr<Ledger> ledger,
+                       std::vector<at::Tensor> kept, c10::Stream stream,
+                       std::shared_ptr<Communicator> communicator)
+    : DeviceWork(std::move(call), std::move(outputs), std::move(ledger)),
       kept_(std::move(kept)),
       stream_(stream),
-      communicator_(std::move(communicator)),
-      blocks_host_(blocks_host) {}
+      communicator_(std::move(communicator)) {}
 
 StreamWork::~StreamWork() { device::destroy_event(event_, stream_.device_index()); }
 
@@ -30,7 +30,7 @@ void StreamWork::enqueued() { device::record_event(&event_, stream_, /*timing=*/
 
 bool StreamWork::reached() const { return device::query_event(event_); }
 
-void StreamWork::end(std::exception_ptr error) { finish(std::move(error)); }
+void StreamWork::end(std::exception_ptr error) { finish(error ? explained(error) : nullptr); }
 
 void StreamWork::release() { let_go(kept_); }
 
@@ -58,7 +58,7 @@ void StreamWork::block_host(std::chrono::milliseconds timeout) {
 }
 
 bool StreamWork::wait(std::chrono::milliseconds timeout) {
-  if (blocks_host_ || timeout != kNoTimeout) block_host(timeout);
+  if (call_.type == c10d::OpType::BARRIER || timeout != kNoTimeout) block_host(timeout);
   if (const auto error = exception()) std::rethrow_exception(error);
   synchronize();
   return true;
@@ -116,7 +116,7 @@ bool Watchdog::settle(Entry& entry) {
   }
   if (!error.empty()) {
     if (failure_.empty()) failure_ = call.describe() + ": " + error;
-    entry.work->end(failure_of(call, std::make_exception_ptr(std::runtime_error(error))));
+    entry.work->end(std::make_exception_ptr(std::runtime_error(error)));
     return true;
   }
   if (!entry.work->reached()) return false;

@@ -15,12 +15,12 @@
 namespace tefl::ccl {
 
 /// Work that is done when a stream has come so far. Waiting for it makes the current stream wait, and the
-/// host only where a time-out is given or `blocks_host`.
+/// host only where a time-out is given, or of a barrier.
 class StreamWork final : public DeviceWork {
  public:
   /// `kept`: what must stay in memory until the work is done.
-  StreamWork(Call call, std::vector<at::Tensor> outputs, std::vector<at::Tensor> kept, c10::Stream stream,
-             std::shared_ptr<Communicator> communicator, bool blocks_host);
+  StreamWork(Call call, std::vector<at::Tensor> outputs, std::shared_ptr<Ledger> ledger,
+             std::vector<at::Tensor> kept, c10::Stream stream, std::shared_ptr<Communicator> communicator);
   ~StreamWork() override;
 
   /// All of it is in the stream now.
@@ -48,7 +48,6 @@ class StreamWork final : public DeviceWork {
   std::vector<at::Tensor> kept_;
   const c10::Stream stream_;
   const std::shared_ptr<Communicator> communicator_;
-  const bool blocks_host_;
   void* event_ = nullptr;
 };
 

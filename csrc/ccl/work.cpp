@@ -28,8 +28,15 @@ std::string no_longer_than(std::chrono::milliseconds timeout) {
 
 // ------------------------------------------------------------------------------------- what is shared --
 
-DeviceWork::DeviceWork(Call call, std::vector<at::Tensor> outputs)
-    : c10d::Work(call.rank, call.type), call_(std::move(call)), outputs_(std::move(outputs)) {}
+DeviceWork::DeviceWork(Call call, std::vector<at::Tensor> outputs, std::shared_ptr<Ledger> ledger)
+    : c10d::Work(call.rank, call.type),
+      call_(std::move(call)),
+      outputs_(std::move(outputs)),
+      ledger_(std::move(ledger)) {}
+
+std::exception_ptr DeviceWork::explained(const std::exception_ptr& error) const {
+  return failure_of(call_, error, ledger_->known_difference());
+}
 
 std::vector<c10::Device> DeviceWork::devices() const {
   std::vector<c10::Device> found;
@@ -50,7 +57,7 @@ c10::intrusive_ptr<c10::ivalue::Future> DeviceWork::getFuture() {
   return future_;
 }
 
-// -------------------------------------------------------------------------------- ended by complete() --
+// ------------------------------------------------------------------------------------- ended by end() --
 
 bool HostWork::wait(std::chrono::milliseconds timeout) {
   std::unique_lock<std::mutex> lock(mutex_);
@@ -64,8 +71,13 @@ bool HostWork::wait(std::chrono::milliseconds timeout) {
   return true;
 }
 
-void HostWork::complete(std::exception_ptr error) {
-  finish(std::move(error));
+void HostWork::end(std::exception_ptr error) {
+  try {
+    if (!error && after_) after_();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  finish(error ? explained(error) : nullptr);
   std::vector<Future> waiting;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -102,7 +114,7 @@ void WaitedWork::begun(c10::intrusive_ptr<c10d::Work> inner, std::exception_ptr 
     begun_ = true;
   }
   if (error) {
-    finish(std::move(error));
+    finish(explained(error));
   } else {
     cv_.notify_all();
   }
@@ -112,7 +124,12 @@ bool WaitedWork::wait(std::chrono::milliseconds timeout) {
   const std::lock_guard<std::mutex> one_waiter(wait_mutex_);
   {
     std::unique_lock<std::mutex> lock(mutex_);
-    cv_.wait(lock, [&] { return begun_; });
+    const auto begun = [&] { return begun_; };
+    if (timeout == kNoTimeout) {
+      cv_.wait(lock, begun);
+    } else if (!cv_.wait_for(lock, timeout, begun)) {
+      fail(call_, no_longer_than(timeout));
+    }
     if (completed_) {
       if (exception_) std::rethrow_exception(exception_);
       return true;
@@ -122,7 +139,7 @@ bool WaitedWork::wait(std::chrono::milliseconds timeout) {
     if (!inner_->wait(timeout)) fail(call_, "aborted");
     if (after_) after_();
   } catch (...) {
-    finish(failure_of(call_, std::current_exception()));
+    finish(explained(std::current_exception()));
     std::rethrow_exception(exception_);
   }
   finish();
@@ -153,7 +170,7 @@ bool SharedWork::wait(std::chrono::milliseconds timeout) {
   try {
     return inner_->wait(timeout);
   } catch (...) {
-    std::rethrow_exception(failure_of(call_, std::current_exception()));
+    std::rethrow_exception(explained(std::current_exception()));
   }
 }
 
@@ -162,7 +179,7 @@ void SharedWork::promise(const Future& future) {
   auto self = c10::intrusive_ptr<SharedWork>::unsafe_reclaim_from_nonowning(this);
   inner_->getFuture()->addCallback([self, future](c10::ivalue::Future& inner) {
     if (inner.hasError()) {
-      future->setError(failure_of(self->call_, inner.exception_ptr()));
+      future->setError(self->explained(inner.exception_ptr()));
     } else {
       future->markCompleted(self->value());
     }
@@ -184,8 +201,9 @@ std::vector<at::Tensor> results_of(const std::vector<c10::intrusive_ptr<c10d::Wo
 
 }  // namespace
 
-WorkGroup::WorkGroup(Call call, std::vector<c10::intrusive_ptr<c10d::Work>> works)
-    : DeviceWork(std::move(call), results_of(works)), works_(std::move(works)) {}
+WorkGroup::WorkGroup(Call call, std::shared_ptr<Ledger> ledger,
+                     std::vector<c10::intrusive_ptr<c10d::Work>> works)
+    : DeviceWork(std::move(call), results_of(works), std::move(ledger)), works_(std::move(works)) {}
 
 bool WorkGroup::isCompleted() {
   return std::all_of(works_.begin(), works_.end(), [](const auto& work) { return work->isCompleted(); });

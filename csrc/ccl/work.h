@@ -8,14 +8,15 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
-#include "ccl/call.h"
+#include "ccl/ledger.h"
 
 namespace tefl::ccl {
 
 /// The part that all kinds of work share: the call, its results, and a future of them.
 class DeviceWork : public c10d::Work {
  public:
-  DeviceWork(Call call, std::vector<at::Tensor> outputs);
+  /// `ledger` is asked why, where the work fails.
+  DeviceWork(Call call, std::vector<at::Tensor> outputs, std::shared_ptr<Ledger> ledger);
 
   std::vector<at::Tensor> result() override { return outputs_; }
   uint64_t getSequencenumber() const override { return call_.number; }
@@ -31,26 +32,32 @@ class DeviceWork : public c10d::Work {
   /// The results as what a future holds.
   c10::IValue value() const { return outputs_; }
   std::vector<c10::Device> devices() const;
+  /// `error` as this work's own, with what is known of why.
+  std::exception_ptr explained(const std::exception_ptr& error) const;
 
   const Call call_;
   std::vector<at::Tensor> outputs_;
 
  private:
+  const std::shared_ptr<Ledger> ledger_;
   std::mutex future_mutex_;
   Future future_;
 };
 
-/// Work whose end the host learns of, by complete(): where the alias device is the host.
+/// Work whose end the host learns of, by end(): where the alias device is the host.
 class HostWork final : public DeviceWork {
  public:
-  using DeviceWork::DeviceWork;
+  /// `after`, if any, runs on the results.
+  HostWork(Call call, std::vector<at::Tensor> outputs, std::shared_ptr<Ledger> ledger,
+           std::function<void()> after)
+      : DeviceWork(std::move(call), std::move(outputs), std::move(ledger)), after_(std::move(after)) {}
 
   /// Blocks the caller until the work is done: what is enqueued next is then behind it in any stream.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void synchronize() override {}
 
-  /// Ends the work, once, from any thread.
-  void complete(std::exception_ptr error = nullptr);
+  /// Ends the work, once, from any thread; with `error`, if it is one.
+  void end(std::exception_ptr error);
 
  protected:
   void promise(const Future& future) override;
@@ -58,6 +65,7 @@ class HostWork final : public DeviceWork {
  private:
   void settle(const Future& future);
 
+  std::function<void()> after_;
   std::vector<Future> promised_;  // guarded by mutex_
 };
 
@@ -65,8 +73,9 @@ class HostWork final : public DeviceWork {
 class WaitedWork final : public DeviceWork {
  public:
   /// `after`, if any, runs on the results.
-  WaitedWork(Call call, std::vector<at::Tensor> outputs, std::function<void()> after)
-      : DeviceWork(std::move(call), std::move(outputs)), after_(std::move(after)) {}
+  WaitedWork(Call call, std::vector<at::Tensor> outputs, std::shared_ptr<Ledger> ledger,
+             std::function<void()> after)
+      : DeviceWork(std::move(call), std::move(outputs), std::move(ledger)), after_(std::move(after)) {}
 
   /// The inner work has begun, or could not.
   void begun(c10::intrusive_ptr<c10d::Work> inner, std::exception_ptr error = nullptr);
@@ -88,8 +97,9 @@ class WaitedWork final : public DeviceWork {
 /// Work of an inner process group that orders streams itself, on memory that both names share.
 class SharedWork final : public DeviceWork {
  public:
-  SharedWork(Call call, std::vector<at::Tensor> outputs, c10::intrusive_ptr<c10d::Work> inner)
-      : DeviceWork(std::move(call), std::move(outputs)), inner_(std::move(inner)) {}
+  SharedWork(Call call, std::vector<at::Tensor> outputs, std::shared_ptr<Ledger> ledger,
+             c10::intrusive_ptr<c10d::Work> inner)
+      : DeviceWork(std::move(call), std::move(outputs), std::move(ledger)), inner_(std::move(inner)) {}
 
   bool isCompleted() override { return inner_->isCompleted(); }
   bool isSuccess() const override { return inner_->isSuccess(); }
@@ -109,7 +119,7 @@ class SharedWork final : public DeviceWork {
 /// Several works as one: what endCoalescing() returns.
 class WorkGroup final : public DeviceWork {
  public:
-  WorkGroup(Call call, std::vector<c10::intrusive_ptr<c10d::Work>> works);
+  WorkGroup(Call call, std::shared_ptr<Ledger> ledger, std::vector<c10::intrusive_ptr<c10d::Work>> works);
 
   bool isCompleted() override;
   bool isSuccess() const override;

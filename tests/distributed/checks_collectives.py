@@ -8,6 +8,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from tefl import _native
+
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64, torch.uint8)
 OPS = {
     dist.ReduceOp.SUM: lambda stack: stack.sum(0),
@@ -89,11 +91,21 @@ def check_broadcast(rank: int, size: int) -> None:
         same(tensor, given(root, 4))
 
 
-def check_reduce_changes_the_roots_tensor_and_no_other(rank: int, size: int) -> None:
+def check_reduce_gives_the_root_the_result(rank: int, size: int) -> None:
     for op in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
         tensor = given(rank, 9).to("maca")
         dist.reduce(tensor, dst=1, op=op)
-        same(tensor, OPS[op](everyone(size, 9)) if rank == 1 else given(rank, 9))
+        if rank == 1:
+            same(tensor, OPS[op](everyone(size, 9)))
+
+
+def check_reduce_leaves_the_others_tensors_as_the_library_beneath_does(rank: int, size: int) -> None:
+    tensor, twin = given(rank, 9).to("maca"), given(rank, 9)
+    dist.reduce(tensor, dst=1)
+    if not _native.load().ccl.has_table():  # its table leaves them alone
+        dist.reduce(twin, dst=1, group=dist.new_group(backend="gloo"))
+    if rank != 1:
+        same(tensor, twin)
 
 
 def check_all_gather(rank: int, size: int) -> None:

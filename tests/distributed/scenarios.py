@@ -104,6 +104,13 @@ def scenario_dtypes_differ(rank: int, folder: Path) -> object:
     return settle(tensor)
 
 
+def scenario_layouts_differ(rank: int, folder: Path) -> object:
+    join(rank, folder)
+    tensor = torch.ones(3, 2, device="maca").t() if rank == 1 else torch.ones(2, 3, device="maca")
+    dist.all_reduce(tensor)
+    return settle(tensor)
+
+
 def scenario_collectives_differ(rank: int, folder: Path) -> object:
     join(rank, folder)
     tensor = torch.ones(6, device="maca")
@@ -112,6 +119,45 @@ def scenario_collectives_differ(rank: int, folder: Path) -> object:
     else:
         dist.all_reduce(tensor)
     return settle(tensor)
+
+
+def scenario_shapes_differ_and_rank_0_is_late(rank: int, folder: Path) -> object:
+    join(rank, folder, 3 * TIMEOUT)
+    dist.barrier()
+    if rank == 0:
+        time.sleep(2.5)  # longer than any call is held up for rank 0
+    tensor = torch.ones(8 if rank == 1 else 6, device="maca")
+    for _ in range(1000):  # the first may go on before rank 0 has said what it calls
+        dist.all_reduce(tensor)
+        settle(tensor)
+    return "went on"
+
+
+def scenario_rank_0_receives_first_what_comes_after_a_collective(rank: int, folder: Path) -> object:
+    join(rank, folder, PATIENCE / 3)
+    tensor, message = torch.ones(5, device="maca"), torch.full((3,), 7.0 * rank, device="maca")
+    if rank == 0:
+        dist.recv(message, src=1)
+    work = dist.all_reduce(tensor, async_op=True)
+    if rank == 1:
+        dist.send(message, dst=0)
+    work.wait()
+    return [settle(tensor), settle(message)]
+
+
+def scenario_rank_0_calls_when_another_rank_has_gone_on(rank: int, folder: Path) -> object:
+    """A CCL table's collectives block no program, and in gloo's gather each rank needs the root alone."""
+    join(rank, folder, PATIENCE / 3)
+    dist.barrier()  # a CCL table's communicator is there
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 0:
+        store.wait(["gone on"], timedelta(seconds=PATIENCE / 3))
+    tensor = torch.full((2,), float(rank), device="maca")
+    parts = [torch.zeros(2, device="maca") for _ in range(SIZE)] if rank == 2 else None
+    dist.gather(tensor, parts, dst=2)
+    if rank == 1:
+        store.set("gone on", "yes")
+    return [settle(part) for part in parts or [tensor]]
 
 
 def scenario_devices_differ(rank: int, folder: Path) -> object:

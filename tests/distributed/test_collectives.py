@@ -8,7 +8,12 @@ from collections.abc import Callable
 import pytest
 from ranks import HERE
 
-CHECKS = re.findall(r"^def (check_\w+)", (HERE / "checks_collectives.py").read_text(), re.M)
+MODULES = ("checks_collectives", "checks_tensors", "checks_groups")
+CHECKS = [
+    check
+    for module in MODULES
+    for check in re.findall(r"^def (check_\w+)", (HERE / f"{module}.py").read_text(), re.M)
+]
 
 Failures = dict[str, list[str]]
 
@@ -17,7 +22,10 @@ Failures = dict[str, list[str]]
 def failures(
     request: pytest.FixtureRequest, world: Callable[..., Failures], providers: dict[str, str]
 ) -> Failures:
-    return world("checks_collectives", providers[request.param], 4)
+    failures: Failures = {}
+    for module in MODULES:
+        failures |= world(module, providers[request.param], 4)
+    return failures
 
 
 @pytest.mark.parametrize("check", CHECKS)

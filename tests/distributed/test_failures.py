@@ -78,6 +78,7 @@ def test_a_call_that_a_rank_makes_too_late_runs_into_the_time_out(outcomes: Outc
     [
         ("shapes_differ", "all_reduce of 6 x Float, SUM", "all_reduce of 8 x Float, SUM"),
         ("dtypes_differ", "all_reduce of 6 x Float, SUM", "all_reduce of 6 x Int, SUM"),
+        ("layouts_differ", "all_reduce of 6 x Float, SUM", "all_reduce of 6 x Float, SUM, strides [1, 2]"),
         ("collectives_differ", "all_reduce of 6 x Float, SUM", "broadcast of 6 x Float, root 0"),
     ],
 )
@@ -90,6 +91,27 @@ def test_ranks_that_call_different_things_are_told_what(
     assert ours in ranks[1]["text"], ranks[1]
     for rank in (ranks[0], ranks[2]):
         assert rank["type"] in ERRORS, rank
+
+
+def test_a_difference_is_found_when_rank_0_comes_late(outcomes: Outcomes) -> None:
+    ranks = ranks_of(outcomes, "shapes_differ_and_rank_0_is_late")
+    for rank in ranks:
+        assert rank["type"] in ERRORS, rank
+    assert "all_reduce" in ranks[1]["text"], ranks[1]
+
+
+def test_rank_0_may_receive_first_what_is_sent_after_a_collective_has_begun(outcomes: Outcomes) -> None:
+    """To compare calls with rank 0's must hold up nobody that rank 0 waits for."""
+    wanted = [[[3.0] * 5, message] for message in ([7.0] * 3, [7.0] * 3, [14.0] * 3)]
+    name = "rank_0_receives_first_what_comes_after_a_collective"
+    assert [rank["text"] for rank in ranks_of(outcomes, name)] == [str(result) for result in wanted]
+
+
+def test_a_collective_that_needs_rank_0_not_ends_without_it(outcomes: Outcomes) -> None:
+    first, second, root = ranks_of(outcomes, "rank_0_calls_when_another_rank_has_gone_on")
+    assert first["text"] == "[[0.0, 0.0]]", first
+    assert second["text"] == "[[1.0, 1.0]]", second
+    assert root["text"] == "[[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]", root
 
 
 def test_a_tensor_of_another_kind_of_device_is_refused_and_nobody_hangs(outcomes: Outcomes) -> None:

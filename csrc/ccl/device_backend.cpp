@@ -1,0 +1,260 @@
+#include "ccl/device_backend.h"
+
+#include "ccl/packing.h"
+#include "ccl/reduction.h"
+#include "device/provider.h"
+
+namespace tefl::ccl {
+
+using c10d::OpType;
+
+DeviceBackend::DeviceBackend(int rank, int size, const c10::intrusive_ptr<c10d::Store>& store,
+                             Timeout timeout)
+    : c10d::Backend(rank, size),
+      ledger_(std::make_shared<Ledger>(store, timeout)),
+      comparer_(ledger_, [this](const std::string& reason) { give_up(reason); }) {}
+
+// ------------------------------------------------------------------------------- what all calls do first --
+
+Call DeviceBackend::named(OpType type, const char* name) const {
+  Call call{type, name};
+  call.rank = getRank();
+  call.size = getSize();
+  return call;
+}
+
+Call DeviceBackend::rooted(OpType type, const char* name, int64_t root) const {
+  auto call = named(type, name);
+  TORCH_CHECK_VALUE(root >= 0 && root < getSize(), name, ": the root is rank ", root, ", wants one of 0 to ",
+                    getSize() - 1, " in the group");
+  call.root = root;
+  return call;
+}
+
+Call DeviceBackend::reducing(OpType type, const char* name, const c10d::ReduceOp& op,
+                             const Tensors& tensors) const {
+  for (const auto& tensor : tensors) require_reducible(name, op, tensor.scalar_type());
+  auto call = named(type, name);
+  call.reduction = name_of(op);
+  return call;
+}
+
+Call DeviceBackend::message(OpType type, const char* name, const Tensors& tensors) const {
+  const auto call = named(type, name);
+  require_one(call, tensors.size());
+  require_contiguous(call, tensors);
+  return call;
+}
+
+// What is refused is not counted: a rank may put its arguments right and call again.
+Call DeviceBackend::checked(Call call, const Tensors& measured, std::initializer_list<at::TensorList> all) {
+  device::ensure_initialized();
+  call.device = device_of(call, all);
+  measure(call, measured);
+  call.number = call.is_message() ? ++messages_ : ++calls_;
+  require_sound(call);
+  if (!call.is_message() && ledger_->announce(call)) compare(call);
+  return call;
+}
+
+void DeviceBackend::require_sound(const Call& call) const {
+  const auto failed = failure();
+  if (C10_UNLIKELY(!failed.empty())) fail(call, "the process group has failed before: " + failed);
+}
+
+void DeviceBackend::compare_within_grace(const Call& call) {
+  or_give_up([&] {
+    // Once behind, it is behind with every call: held up once for all of them.
+    const auto patience = comparer_.behind() ? Timeout(0) : std::min(kGrace, ledger_->timeout());
+    if (!ledger_->agrees_within(call, patience)) comparer_.add(call);
+  });
+}
+
+void DeviceBackend::give_up(const std::string& reason) {
+  {
+    const std::lock_guard<std::mutex> lock(failure_mutex_);
+    if (failure_.empty()) failure_ = reason;
+  }
+  ledger_->close(reason);
+  abort_beneath(reason);
+}
+
+std::string DeviceBackend::failure() const {
+  const std::lock_guard<std::mutex> lock(failure_mutex_);
+  return failure_;
+}
+
+void DeviceBackend::stop_comparing() { comparer_.stop(); }
+
+// ------------------------------------------------------------------------------------- several as one --
+
+Call DeviceBackend::coalesced_call() const {
+  auto call = named(OpType::COALESCED, "coalesced calls");
+  call.number = calls_;
+  return call;
+}
+
+void DeviceBackend::startCoalescing() {
+  coalescing_ = true;
+  begin_group(coalesced_call());
+}
+
+DeviceBackend::Work DeviceBackend::endCoalescing() {
+  coalescing_ = false;
+  return end_group(coalesced_call(), std::exchange(coalesced_, {}));
+}
+
+DeviceBackend::Work DeviceBackend::kept(Work work) {
+  if (coalescing_) coalesced_.push_back(work);
+  return work;
+}
+
+// ----------------------------------------------------------------------------------------- reductions --
+
+DeviceBackend::Work DeviceBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
+  auto call = reducing(OpType::ALLREDUCE, "all_reduce", opts.reduceOp, tensors);
+  call.in_memory_order = true;
+  return begin_all_reduce(checked(call, tensors, {tensors}), tensors, opts);
+}
+
+DeviceBackend::Work DeviceBackend::allreduce_coalesced(Tensors& tensors,
+                                                       const c10d::AllreduceCoalescedOptions& opts) {
+  auto call = reducing(OpType::ALLREDUCE_COALESCED, "all_reduce_coalesced", opts.reduceOp, tensors);
+  call.in_memory_order = true;
+  return begin_all_reduce_coalesced(checked(call, tensors, {tensors}), tensors, opts);
+}
+
+DeviceBackend::Work DeviceBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
+  auto call = rooted(OpType::REDUCE, "reduce", opts.rootRank);
+  require_one(call, tensors.size());
+  call.reduction = reducing(OpType::REDUCE, "reduce", opts.reduceOp, tensors).reduction;
+  call.in_memory_order = true;
+  return begin_reduce(checked(call, tensors, {tensors}), tensors, opts);
+}
+
+DeviceBackend::Work DeviceBackend::reduce_scatter(Tensors& outputs, Lists& inputs,
+                                                  const c10d::ReduceScatterOptions& opts) {
+  const auto call = reducing(OpType::REDUCE_SCATTER, "reduce_scatter", opts.reduceOp, outputs);
+  require_one(call, outputs.size());
+  require_one(call, inputs.size());
+  require_parts(call, inputs.front(), outputs.front(), "inputs");
+  return begin_reduce_scatter(checked(call, outputs, {outputs, flat(inputs)}), outputs, inputs, opts);
+}
+
+DeviceBackend::Work DeviceBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                        const c10d::ReduceScatterOptions& opts) {
+  const auto call = reducing(OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor", opts.reduceOp, {output});
+  require_multiple(call, input, output);
+  return begin_reduce_scatter_from(checked(call, {output}, {output, input}), {output}, {input}, opts);
+}
+
+DeviceBackend::Work DeviceBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                                   const c10d::ReduceScatterOptions& opts) {
+  const auto call =
+      reducing(OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor_coalesced", opts.reduceOp, outputs);
+  require_multiples(call, inputs, outputs);
+  return begin_reduce_scatter_from(checked(call, outputs, {outputs, inputs}), outputs, inputs, opts);
+}
+
+// -------------------------------------------------------------------------------------------- gathers --
+
+DeviceBackend::Work DeviceBackend::allgather(Lists& outputs, Tensors& inputs,
+                                             const c10d::AllgatherOptions& opts) {
+  auto call = named(OpType::ALLGATHER, "all_gather");
+  call.amounts_differ = gathers_different_amounts();
+  require_one(call, inputs.size());
+  require_one(call, outputs.size());
+  if (call.amounts_differ) {
+    require_one_each(call, outputs.front(), "outputs");
+  } else {
+    require_parts(call, outputs.front(), inputs.front(), "outputs");
+  }
+  return begin_all_gather(checked(call, inputs, {flat(outputs), inputs}), outputs, inputs, opts);
+}
+
+DeviceBackend::Work DeviceBackend::allgather_coalesced(Lists& outputs, Tensors& inputs,
+                                                       const c10d::AllgatherOptions& opts) {
+  const auto call = named(OpType::ALLGATHER_COALESCED, "all_gather_coalesced");
+  return begin_all_gather_coalesced(checked(call, inputs, {flat(outputs), inputs}), outputs, inputs, opts);
+}
+
+DeviceBackend::Work DeviceBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                                   const c10d::AllgatherOptions& opts) {
+  const auto call = named(OpType::_ALLGATHER_BASE, "all_gather_into_tensor");
+  require_multiple(call, output, input);
+  return begin_all_gather_into(checked(call, {input}, {output, input}), {output}, {input}, opts);
+}
+
+DeviceBackend::Work DeviceBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                                   const c10d::AllgatherOptions& opts) {
+  const auto call = named(OpType::_ALLGATHER_BASE, "all_gather_into_tensor_coalesced");
+  require_multiples(call, outputs, inputs);
+  return begin_all_gather_into(checked(call, inputs, {outputs, inputs}), outputs, inputs, opts);
+}
+
+DeviceBackend::Work DeviceBackend::gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& opts) {
+  const auto call = rooted(OpType::GATHER, "gather", opts.rootRank);
+  require_one(call, inputs.size());
+  if (getRank() == opts.rootRank) require_parts(call, flat(outputs), inputs.front(), "outputs");
+  return begin_gather(checked(call, inputs, {flat(outputs), inputs}), outputs, inputs, opts);
+}
+
+// ------------------------------------------------------------------- from one to all, from all to all --
+
+DeviceBackend::Work DeviceBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
+  auto call = rooted(OpType::BROADCAST, "broadcast", opts.rootRank);
+  call.in_memory_order = true;
+  return begin_broadcast(checked(call, tensors, {tensors}), tensors, opts);
+}
+
+DeviceBackend::Work DeviceBackend::scatter(Tensors& outputs, Lists& inputs,
+                                           const c10d::ScatterOptions& opts) {
+  const auto call = rooted(OpType::SCATTER, "scatter", opts.rootRank);
+  require_one(call, outputs.size());
+  if (getRank() == opts.rootRank) require_parts(call, flat(inputs), outputs.front(), "inputs");
+  return begin_scatter(checked(call, outputs, {outputs, flat(inputs)}), outputs, inputs, opts);
+}
+
+DeviceBackend::Work DeviceBackend::alltoall(Tensors& outputs, Tensors& inputs,
+                                            const c10d::AllToAllOptions& opts) {
+  auto call = named(OpType::ALLTOALL, "all_to_all");
+  call.amounts_differ = true;
+  require_one_each(call, outputs, "outputs");
+  require_one_each(call, inputs, "inputs");
+  return begin_all_to_all(checked(call, inputs, {outputs, inputs}), outputs, inputs, opts);
+}
+
+DeviceBackend::Work DeviceBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                                 std::vector<int64_t>& output_splits,
+                                                 std::vector<int64_t>& input_splits,
+                                                 const c10d::AllToAllOptions& opts) {
+  auto call = named(OpType::ALLTOALL_BASE, "all_to_all_single");
+  call.amounts_differ = true;
+  require_splits(call, output, output_splits);
+  require_splits(call, input, input_splits);
+  return begin_all_to_all_single(checked(call, {input}, {output, input}), output, input, output_splits,
+                                 input_splits, opts);
+}
+
+// ------------------------------------------------------------------------ point to point, and nothing --
+
+DeviceBackend::Work DeviceBackend::send(Tensors& tensors, int destination, int tag) {
+  const auto call = message(OpType::SEND, "send", tensors);
+  return begin_send(checked(call, tensors, {tensors}), tensors, destination, tag);
+}
+
+DeviceBackend::Work DeviceBackend::recv(Tensors& tensors, int source, int tag) {
+  const auto call = message(OpType::RECV, "recv", tensors);
+  return begin_recv(checked(call, tensors, {tensors}), tensors, source, tag);
+}
+
+DeviceBackend::Work DeviceBackend::recvAnysource(Tensors& tensors, int tag) {
+  const auto call = message(OpType::RECVANYSOURCE, "recv", tensors);
+  return begin_recv_from_any(checked(call, tensors, {tensors}), tensors, tag);
+}
+
+DeviceBackend::Work DeviceBackend::barrier(const c10d::BarrierOptions& opts) {
+  return begin_barrier(checked(named(OpType::BARRIER, "barrier"), {}, {}), opts);
+}
+
+}  // namespace tefl::ccl

@@ -1,0 +1,121 @@
+"""Collectives of unusual tensors and of wrong arguments: values are PyTorch's, computed on the CPU."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+import torch.distributed as dist
+from checks_collectives import OPS, everyone, given, mean, same
+
+
+def check_elements_of_transposed_tensors_keep_their_order(rank: int, size: int) -> None:
+    def laid_out(values: torch.Tensor) -> torch.Tensor:
+        return values.t().contiguous().to("maca").t()  # the same values, columns first in memory
+
+    mine, wanted = laid_out(given(rank, 2, 3)), everyone(size, 2, 3)
+    outputs = [torch.zeros(2, 3, device="maca") for _ in range(size)]
+    dist.all_gather(outputs, mine)
+    same(torch.stack(outputs), wanted)
+    dist.all_to_all([output.zero_() for output in outputs], [mine] * size)
+    same(torch.stack(outputs), wanted)
+    dist.gather(mine, [output.zero_() for output in outputs] if rank == 0 else None, dst=0)
+    if rank == 0:
+        same(torch.stack(outputs), wanted)
+    whole = torch.zeros(size * 2, 3, device="maca")
+    dist.all_gather_into_tensor(whole, mine)
+    same(whole, wanted.flatten(0, 1))
+    output = laid_out(torch.zeros(2, 3))
+    dist.scatter(output, [laid_out(row) for row in wanted] if rank == 0 else None, src=0)
+    same(output, wanted[rank])
+    dist.reduce_scatter(output, [mine] * size)
+    same(output, wanted.sum(0))
+
+
+def check_reductions_and_broadcasts_of_transposed_tensors(rank: int, size: int) -> None:
+    tensor = given(rank, 3, 4).to("maca").t()
+    dist.all_reduce(tensor)
+    same(tensor, everyone(size, 3, 4).sum(0).t())
+    dist.broadcast(tensor.copy_(given(rank, 3, 4).t()), src=1)
+    same(tensor, given(1, 3, 4).t())
+
+
+def check_all_gather_of_numbers_and_into_stacked_rows(rank: int, size: int) -> None:
+    numbers = torch.zeros(size, device="maca")
+    dist.all_gather_into_tensor(numbers, torch.tensor(float(rank), device="maca"))
+    assert numbers.tolist() == list(range(size))
+    rows = torch.zeros(size, 5, device="maca")
+    dist.all_gather_into_tensor(rows, given(rank, 5).to("maca"))
+    same(rows, everyone(size, 5))
+
+
+def check_empty_tensors_of_every_collective(rank: int, size: int) -> None:
+    def none(*shape: int) -> torch.Tensor:
+        return torch.zeros(*(shape or (0,)), device="maca")
+
+    def one_each() -> list[torch.Tensor]:
+        return [none() for _ in range(size)]
+
+    dist.broadcast(none(), 0), dist.reduce(none(), 1)
+    dist.all_gather(one_each(), none()), dist.reduce_scatter(none(), one_each())
+    dist.all_gather_into_tensor(none(), none()), dist.reduce_scatter_tensor(none(), none())
+    dist.all_to_all(one_each(), one_each()), dist.all_to_all_single(none(0, 4), none(0, 4), [0] * size)
+    dist.gather(none(), one_each() if rank == 1 else None, 1)
+    dist.scatter(none(), one_each() if rank == 1 else None, 1)
+    if rank < 2:
+        (dist.send if rank == 0 else dist.recv)(none(), 1 - rank)
+
+
+def check_arguments_that_cannot_be_right_are_told_before_anything_starts(rank: int, size: int) -> None:
+    def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        return torch.zeros(*shape, dtype=dtype, device="maca")
+
+    many = [zeros(2) for _ in range(size)]
+    op, premul = dist.ReduceOp, dist._make_nccl_premul_sum(0.5)
+    for call, message in {
+        lambda: dist.broadcast(zeros(2), size + 3): f"broadcast: the root is rank {size + 3}, wants one of 0",
+        lambda: dist.reduce(zeros(2), size + 3): "reduce: the root is rank",
+        lambda: dist.all_gather(
+            many[1:], zeros(2)
+        ): f"all_gather: got {size - 1} outputs, wants one for each",
+        lambda: dist.all_gather(many, zeros(3)): "all_gather: got outputs of 2 x float and of 3 x float",
+        lambda: dist.reduce_scatter(zeros(2), many[1:]): f"reduce_scatter: got {size - 1} inputs",
+        lambda: dist.all_gather_into_tensor(zeros(3), zeros(2)): f"the one must be {size} times the other",
+        lambda: dist.reduce_scatter_tensor(zeros(2), zeros(5)): f"the one must be {size} times the other",
+        lambda: dist.all_to_all_single(zeros(size + 1), zeros(size)): "cannot be split evenly",
+        lambda: dist.all_to_all_single(zeros(size), zeros(size), [2] * size): "split sizes must be one for",
+        lambda: dist.send(zeros(2, 3).t(), (rank + 1) % size): r"send: got a tensor .*pass \.contiguous\(\)",
+        lambda: dist.all_reduce(zeros(2, dtype=torch.bool), op.AVG): "all_reduce: there is no AVG of Bool",
+        lambda: dist.all_reduce(zeros(2, dtype=torch.int32), premul): "PREMUL_SUM multiplies by a fraction",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            call()
+    dist.all_reduce(tensor := torch.ones(2, device="maca"))  # nothing of it was counted or sent
+    assert tensor.tolist() == [size] * 2
+
+
+def check_integers_of_every_width_and_booleans(rank: int, size: int) -> None:
+    for dtype, op in itertools.product((torch.int8, torch.uint8, torch.int32, torch.int64), OPS):
+        values = torch.tensor([1, 2, 5]).add(rank % 2).to(dtype)
+        tensor = values.to("maca")
+        dist.all_reduce(tensor, op=op)
+        everyones = [torch.tensor([1, 2, 5]).add(other % 2).to(dtype) for other in range(size)]
+        same(tensor, OPS[op](torch.stack(everyones)))
+    for op, wanted in {
+        dist.ReduceOp.MAX: [True, True, False],
+        dist.ReduceOp.MIN: [False, True, False],
+    }.items():
+        tensor = torch.tensor([rank == 1, True, False], device="maca")
+        dist.all_reduce(tensor, op=op)
+        assert tensor.tolist() == wanted
+
+
+def check_complex_numbers(rank: int, size: int) -> None:
+    given_to = torch.complex(given(rank, 4), given(rank + 1, 4))
+    tensor = given_to.to("maca")
+    dist.all_reduce(tensor, op=dist.ReduceOp.AVG)
+    wanted = torch.complex(mean(everyone(size, 4)), mean(everyone(size + 1, 4)[1:]))
+    same(tensor, wanted)
+    dist.broadcast(tensor.copy_(given_to), src=1)
+    same(tensor, torch.complex(given(1, 4), given(2, 4)))
