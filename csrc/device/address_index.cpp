@@ -4,7 +4,7 @@ namespace tefl::device {
 
 int64_t AddressIndex::find(const void* address) const {
   if (!table_.empty()) return table_[slot_of(address)];
-  for (size_t i = 0; i < addresses_.size(); ++i) {
+  for (size_t i = addresses_.size(); i-- > 0;) {
     if (addresses_[i] == address) return static_cast<int64_t>(i);
   }
   return -1;

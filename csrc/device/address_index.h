@@ -11,7 +11,7 @@ namespace tefl::device {
 /// Finds an entry by address: a walk where there are few, a hash table where there are many (foreach, cat).
 class AddressIndex {
  public:
-  /// The number `address` was added under, or -1.
+  /// The number `address` was added under, the last time, or -1.
   int64_t find(const void* address) const;
   void add(const void* address);
 

@@ -40,7 +40,10 @@ template <typename... Results>
 struct Returned<std::tuple<Results...>> {
   static std::tuple<Results...> of(DirectCall& call, const c10::OperatorHandle& op,
                                    std::tuple<Results...> results) {
-    std::apply([&](auto&... each) { ((each = call.result(std::move(each), op)), ...); }, results);
+    const auto bring = [&](auto& each) {
+      each = Returned<std::decay_t<decltype(each)>>::of(call, op, std::move(each));
+    };
+    std::apply([&](auto&... each) { (bring(each), ...); }, results);
     return results;
   }
 };
@@ -120,6 +123,7 @@ using R = at::Tensor;
 using R2 = std::tuple<R, R>;
 using R3 = std::tuple<R, R, R>;
 using R4 = std::tuple<R, R, R, R>;
+using R9 = std::tuple<R, R, R, R, c10::SymInt, c10::SymInt, R, R, R>;
 using Rs = std::vector<R>;
 using T = const at::Tensor&;
 using W = at::Tensor&;
@@ -160,14 +164,17 @@ Kernels all_kernels() {
       kernels_of<W(W), W(W, T), W(W, T, T), W(W, S), W(W, S, S), W(W, So, So), W(W, T, S), W(W, T, T, S),
                  W(W, T, T, S, S), W(T, W), W(T, T, W), W(T, S, W), W(T, T, S, W), W(S, S, S, W)>());
   // Indexing, losses, layers of a network.
-  all.merge(kernels_of<R(T, I, T), R(T, I, T, bool), R(T, T, Y, Y, bool), R2(T, T, To, I, Y),
-                       R(T, T, T, To, I, Y, T), R2(T, F, std::optional<bool>), R3(T, Ys, To, To, F),
+  all.merge(kernels_of<R(T, I, T), R(T, I, T, bool), R(T, I, T, T), R(T, I, T, T, S), W(W, I, T, T),
+                       W(W, I, T, T, S), R(T, T, Y, Y, bool), R2(T, T, To, I, Y), R(T, T, T, To, I, Y, T),
+                       R2(T, F, std::optional<bool>), R3(T, Ys, To, To, F),
                        R3(T, T, Ys, T, T, To, To, std::array<bool, 3>), R3(T, To, To, To, To, bool, F, F),
                        R3(T, T, To, To, To, To, To, bool, F, std::array<bool, 3>),
                        R(T, T, To, Ys, Ys, Ys, bool, Ys, Y),
                        R3(T, T, T, Yso, Ys, Ys, Ys, bool, Ys, Y, std::array<bool, 3>)>());
-  // Attention.
-  all.merge(kernels_of<R4(T, T, T, To, bool, F, bool, Fo),
+  // Pooling, attention.
+  all.merge(kernels_of<R(T, Ys), R(T, T, Ys), R2(T, Is, Is, Is, Is, bool), R(T, T, Is, Is, Is, Is, bool, T),
+                       R9(T, T, T, F, bool, bool, Fo), R3(T, T, T, T, T, T, T, T, Y, Y, F, bool, T, T, Fo),
+                       R4(T, T, T, To, bool, F, bool, Fo),
                        R4(T, T, T, T, T, T, T, T, T, F, std::array<bool, 4>, bool, Fo),
                        R2(T, T, T, F, bool, To, Fo), R3(T, T, T, T, T, T, F, bool, To, Fo)>());
   // Lists, as optimizers have them.
@@ -183,10 +190,11 @@ Kernels all_kernels() {
 
 // Null where there is none.
 MakeKernel kernel_for(const c10::OperatorHandle& op) {
+  if (op.operator_name() == c10::OperatorName("aten::cat", "")) {
+    return &make_kernel<R(const at::ITensorListRef&, I)>;
+  }
   static const auto* all = new Kernels(all_kernels());
   const std::string text = schema_text(op.schema());
-  if (op.operator_name() == c10::OperatorName("aten::cat", ""))
-    return &make_kernel<R(const at::ITensorListRef&, I)>;
   const auto found = all->find(text);
   return found == all->end() ? nullptr : found->second;
 }

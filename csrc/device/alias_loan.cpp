@@ -11,10 +11,6 @@
 namespace tefl::device {
 namespace {
 
-constexpr size_t kKeptShells = 512;  // a thread's; an optimizer's lists are some hundreds long
-
-thread_local std::vector<Shell> shells;
-
 // Tensors made while it lives are ordinary ones, as in-place kernels want them, also in inference mode.
 class OutsideInferenceMode {
  public:
@@ -31,20 +27,14 @@ class OutsideInferenceMode {
   const c10::AutogradState before_;
 };
 
-Shell new_shell(c10::Device device) {
+// A tensor of the alias device, and its Storage.
+std::pair<at::Tensor, c10::Storage> new_shell(c10::Device device) {
   const OutsideInferenceMode scope;
   c10::Storage storage(c10::Storage::use_byte_size_t(), 0, c10::DataPtr(nullptr, device),
                        c10::GetAllocator(device.type()), /*resizable=*/true);
   auto tensor = at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(storage), c10::DispatchKeySet(alias_target().key), caffe2::TypeMeta::Make<float>());
   return {std::move(tensor), std::move(storage)};
-}
-
-Shell take_shell(c10::Device device) {
-  if (C10_UNLIKELY(shells.empty())) return new_shell(device);
-  Shell shell = std::move(shells.back());
-  shells.pop_back();
-  return shell;
 }
 
 void cover_memory(c10::StorageImpl* alias, const c10::Storage& source, c10::Device device) {
@@ -54,8 +44,17 @@ void cover_memory(c10::StorageImpl* alias, const c10::Storage& source, c10::Devi
   alias->set_resizable(impl->resizable());
 }
 
+// Of shapes a loop is quicker than a call of memcmp().
+bool same(at::IntArrayRef a, at::IntArrayRef b) {
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a.data()[i] != b.data()[i]) return false;
+  }
+  return true;
+}
+
 void cover_shape(c10::TensorImpl* alias, const c10::TensorImpl* like) {
-  if (alias->sizes() != like->sizes() || alias->strides() != like->strides()) {
+  if (!same(alias->sizes(), like->sizes()) || !same(alias->strides(), like->strides())) {
     alias->set_sizes_and_strides(like->sizes(), like->strides(), like->storage_offset());
   } else if (alias->storage_offset() != like->storage_offset()) {
     alias->set_storage_offset(like->storage_offset());
@@ -73,66 +72,91 @@ void clear_bits(c10::TensorImpl* alias) {
 }
 
 // A kernel written in Python may have looked at it, and Python objects remember.
-bool is_seen_by_python(const Shell& shell) {
-  return shell.tensor.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj() != nullptr ||
-         shell.storage.unsafeGetStorageImpl()->pyobj_slot()->load_pyobj() != nullptr;
+bool is_seen_by_python(const at::Tensor& tensor, const c10::Storage& storage) {
+  return tensor.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj() != nullptr ||
+         storage.unsafeGetStorageImpl()->pyobj_slot()->load_pyobj() != nullptr;
 }
 
 }  // namespace
 
+// What a thread lends: tensors, each with the Storage that is its own. Until they are lent again they lie
+// over memory that may be gone.
+class Shells {
+ public:
+  void take(c10::Device device, c10::SmallVectorImpl<at::Tensor>& tensors, c10::Storage& storage) {
+    if (C10_UNLIKELY(kept_.empty())) kept_.push_back(new_shell(device));
+    tensors.push_back(std::move(kept_.back().first));
+    storage = std::move(kept_.back().second);
+    kept_.pop_back();
+  }
+  void give_back(at::Tensor&& tensor, c10::Storage&& storage) {
+    if (kept_.size() < kMost) kept_.emplace_back(std::move(tensor), std::move(storage));
+  }
+  static Shells& of_this_thread() {
+    thread_local Shells shells;
+    return shells;
+  }
+
+ private:
+  static constexpr size_t kMost = 512;  // an optimizer's lists are some hundreds long
+  std::vector<std::pair<at::Tensor, c10::Storage>> kept_;
+};
+
 size_t LentAliases::lend(const at::Tensor& tensor) {
-  const int64_t known = originals_.find(tensor.unsafeGetTensorImpl());
-  if (known >= 0) return static_cast<size_t>(known);
+  const c10::Storage& source = tensor.unsafeGetTensorImpl()->unsafe_storage();
+  const int64_t before = storages_.find(source.unsafeGetStorageImpl());
+  for (int64_t i = before; i >= 0; i = loans_[i].before) {
+    if (loans_[i].original->is_same(tensor)) return static_cast<size_t>(i);
+  }
   const size_t number = loans_.size();
+  const size_t home = before < 0 ? number : loans_[before].home;
   const c10::Device device = alias_target().device(tensor.device().index());
-  Shell shell = take_shell(device);
-  const c10::Storage& source = tensor.storage();
-  const int64_t shared = storages_.find(source.unsafeGetStorageImpl());
-  const size_t home = shared < 0 ? number : loans_[shared].home;
-  if (home == number) cover_memory(shell.storage.unsafeGetStorageImpl(), source, device);
-  c10::TensorImpl* alias = shell.tensor.unsafeGetTensorImpl();
-  const c10::Storage& storage = home == number ? shell.storage : loans_[home].shell.storage;
+  if (shells_ == nullptr) shells_ = &Shells::of_this_thread();
+  loans_.push_back({&tensor, {}, home, before});
+  shells_->take(device, aliases_, loans_.back().own);
+  storages_.add(source.unsafeGetStorageImpl());
+  const c10::Storage& storage = loans_[home].own;
+  if (home == number) cover_memory(storage.unsafeGetStorageImpl(), source, device);
+  c10::TensorImpl* alias = aliases_.back().unsafeGetTensorImpl();
   if (home != number || alias->device() != device || alias->dtype() != tensor.dtype()) {
     alias->set_storage_and_dtype(storage, tensor.dtype());
   }
   cover_shape(alias, tensor.unsafeGetTensorImpl());
-  originals_.add(tensor.unsafeGetTensorImpl());
-  storages_.add(source.unsafeGetStorageImpl());
-  loans_.push_back({std::move(shell), &tensor, home});
   return number;
 }
 
 int64_t LentAliases::find(const at::Tensor& tensor) const {
-  for (size_t i = 0; i < loans_.size(); ++i) {
-    if (loans_[i].shell.tensor.is_same(tensor)) return static_cast<int64_t>(i);
+  for (size_t i = 0; i < aliases_.size(); ++i) {
+    if (aliases_[i].is_same(tensor)) return static_cast<int64_t>(i);
   }
   return -1;
 }
 
 int64_t LentAliases::find_storage(const c10::Storage& storage) const {
   for (size_t i = 0; i < loans_.size(); ++i) {
-    if (loans_[i].home == i && loans_[i].shell.storage.is_alias_of(storage)) return static_cast<int64_t>(i);
+    if (loans_[i].home == i && loans_[i].own.is_alias_of(storage)) return static_cast<int64_t>(i);
   }
   return -1;
 }
 
 LentAliases::~LentAliases() {
-  for (Loan& loan : loans_) {
-    if (loan.shell.tensor.use_count() != 1) continue;
-    clear_bits(loan.shell.tensor.unsafeGetTensorImpl());
-    const bool away = loan.home != static_cast<size_t>(&loan - loans_.begin());
-    if (away) loan.shell.tensor.unsafeGetTensorImpl()->set_storage_keep_dtype(loan.shell.storage);
+  for (size_t i = 0; i < loans_.size(); ++i) {
+    if (C10_UNLIKELY(aliases_[i].use_count() != 1)) continue;
+    c10::TensorImpl* alias = aliases_[i].unsafeGetTensorImpl();
+    clear_bits(alias);
+    if (C10_UNLIKELY(loans_[i].home != i)) alias->set_storage_keep_dtype(loans_[i].own);
   }
-  for (size_t i = 0; i < loans_.size(); ++i) take_back(loans_[i], i);
+  for (size_t i = 0; i < loans_.size(); ++i) take_back(i);
 }
 
-void LentAliases::take_back(Loan& loan, size_t number) {
-  Shell& shell = loan.shell;
-  const bool held = shell.tensor.use_count() != 1 || shell.storage.use_count() != 2;
-  if (C10_LIKELY(!held && !is_seen_by_python(shell))) {
-    if (shells.size() < kKeptShells) shells.push_back(std::move(shell));
+void LentAliases::take_back(size_t number) {
+  Loan& loan = loans_[number];
+  at::Tensor& alias = aliases_[number];
+  const bool held = alias.use_count() != 1 || loan.own.use_count() != 2;
+  if (C10_LIKELY(!held && !is_seen_by_python(alias, loan.own))) {
+    shells_->give_back(std::move(alias), std::move(loan.own));
   } else if (loan.home == number) {
-    hold_source(shell.storage, loan.original->storage());
+    hold_source(loan.own, loan.original->storage());
   }
 }
 

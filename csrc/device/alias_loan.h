@@ -10,12 +10,7 @@
 
 namespace tefl::device {
 
-/// A tensor of the alias device and the Storage that is its own. Between two calls it lies over memory that
-/// may be gone.
-struct Shell {
-  at::Tensor tensor;
-  c10::Storage storage;
-};
+class Shells;
 
 /// The aliases of one call's tensors, which outlive it: the memory stays theirs. Tensors that share a Storage
 /// get aliases that share one, and a tensor passed twice is one alias, so that the alias device's kernels see
@@ -32,8 +27,9 @@ class LentAliases {
   size_t lend(const at::Tensor& tensor);
 
   size_t size() const { return loans_.size(); }
-  /// Valid until the next lend().
-  at::Tensor& alias(size_t number) { return loans_[number].shell.tensor; }
+  /// By number, one after the other; valid until the next lend().
+  at::Tensor* aliases() { return aliases_.data(); }
+  at::Tensor& alias(size_t number) { return aliases_[number]; }
   const at::Tensor& original(size_t number) const { return *loans_[number].original; }
 
   /// The number of the alias that is `tensor`, of one that shares its Storage; -1 for none.
@@ -42,14 +38,17 @@ class LentAliases {
 
  private:
   struct Loan {
-    Shell shell;
     const at::Tensor* original;
-    size_t home;  // the number of the loan whose Storage the alias lies over: its own, or an earlier one's
+    c10::Storage own;  // the alias's, whether it lies over it or over an earlier one's
+    size_t home;       // the first loan over the same Storage
+    int64_t before;    // the last one over it before this one, or -1
   };
-  void take_back(Loan& loan, size_t number);
+  void take_back(size_t number);
 
+  Shells* shells_ = nullptr;  // the thread's, once something was lent
+  c10::SmallVector<at::Tensor, 4> aliases_;
   c10::SmallVector<Loan, 4> loans_;
-  AddressIndex originals_, storages_;  // by number of loan
+  AddressIndex storages_;  // of the tensors
 };
 
 }  // namespace tefl::device

@@ -25,7 +25,8 @@ class DirectCall {
 
   bool has_operand() const { return lent_.size() != 0; }
   /// The device that the call is for; only with an operand.
-  c10::Device device() const { return lent_.original(0).device(); }
+  c10::Device device() const { return device_; }
+  at::Tensor* aliases() { return lent_.aliases(); }
   at::Tensor& alias(int64_t number) { return lent_.alias(static_cast<size_t>(number)); }
 
   /// What `op` wrote, resized perhaps.
@@ -37,10 +38,11 @@ class DirectCall {
 
  private:
   static void adopt_written(const at::Tensor& alias, const at::Tensor& original);
-  at::Tensor seen_elsewhere(const at::Tensor& made);
+  at::Tensor seen_elsewhere(at::Tensor made);
 
   LentAliases lent_;
-  c10::SmallVector<std::pair<c10::Storage, c10::Storage>, 1> made_;  // shared by results: the alias's, ours
+  c10::Device device_{c10::kCPU};
+  std::vector<std::pair<c10::Storage, c10::Storage>> made_;  // shared by results: the alias's, ours
 };
 
 /// How an argument of type `Argument` goes in: as it is, but for tensors.
@@ -94,23 +96,29 @@ struct Passed<const std::optional<at::Tensor>&> {
   void leave(DirectCall&) {}
 };
 
-/// Lists, written or not: kernels of lists resize nothing.
+/// Lists, written or not: kernels of lists resize nothing. Where all of a list's aliases are new, they are
+/// the list that goes in.
 struct PassedList {
-  c10::SmallVector<int64_t, 8> numbers;
+  std::vector<int64_t> numbers;
   std::vector<at::Tensor> held;
+  bool in_a_row = true;
   template <typename List>
   bool enter(DirectCall& call, const List& tensors) {
     numbers.reserve(tensors.size());
     for (const at::Tensor& tensor : tensors) {
-      numbers.push_back(call.enter(tensor, /*written=*/false));
-      if (numbers.back() == DirectCall::kRefused) return false;
+      const int64_t number = call.enter(tensor, /*written=*/false);
+      if (number == DirectCall::kRefused) return false;
+      if (!numbers.empty() && number != numbers.back() + 1) in_a_row = false;
+      numbers.push_back(number);
     }
+    if (numbers.empty() || numbers.front() < 0) in_a_row = false;
     return true;
   }
   template <typename List>
   at::TensorList alias(DirectCall& call, const List& tensors) {
+    if (in_a_row) return {call.aliases() + numbers.front(), numbers.size()};
     held.reserve(numbers.size());
-    const int64_t* number = numbers.begin();
+    auto number = numbers.begin();
     for (const at::Tensor& tensor : tensors) {
       held.push_back(*number < 0 ? tensor : call.alias(*number));
       ++number;
