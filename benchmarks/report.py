@@ -75,7 +75,7 @@ def device_table(facts: dict[str, Any]) -> list[str]:
         "|---|---|---|---|---|",
     ]
     for each in facts["results"]:
-        times = f"{each['device_us']:.2f} | {each['cpu_us']:.2f}"
+        times = f"{each['device_us']:.2f} | {each['alias_us']:.2f}"
         lines.append(f"| {each['name']} | {times} | {each['ratio']:.2f} | ≤ {each['limit']:.1f} |")
     return lines
 
