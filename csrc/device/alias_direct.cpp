@@ -10,6 +10,7 @@
 
 #include "device/alias_kernel.h"
 #include "device/alias_run.h"
+#include "device/alias_target.h"
 #include "device/direct_call.h"
 #include "device/direct_signatures.h"
 #include "device/provider.h"
@@ -85,7 +86,7 @@ class DirectKernel<Result(Arguments...)> final : public c10::OperatorKernel {
     }
     ensure_initialized();
     const auto run = [&]() -> Result {
-      return on_alias_.call(std::get<i>(passed).alias(call, arguments)...);
+      return on_alias_.redispatch(alias_keys(), std::get<i>(passed).alias(call, arguments)...);
     };
     const auto leave = [&] { (std::get<i>(passed).leave(call), ...); };
     const auto index = call.device().index();
@@ -103,6 +104,8 @@ class DirectKernel<Result(Arguments...)> final : public c10::OperatorKernel {
     }
   }
 
+  // Whatever comes before a device's kernel has had its turn when the call came to ours.
+  static c10::DispatchKeySet alias_keys() { return c10::DispatchKeySet(alias_target().key); }
   static constexpr c10::DispatchKeySet kOurs{c10::DispatchKey::PrivateUse1};
 
   c10::OperatorHandle op_;

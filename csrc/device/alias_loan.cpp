@@ -2,6 +2,7 @@
 
 #include <c10/core/AutogradState.h>
 
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -80,27 +81,47 @@ bool is_seen_by_python(const at::Tensor& tensor, const c10::Storage& storage) {
 }  // namespace
 
 // What a thread lends: tensors, each with the Storage that is its own. Until they are lent again they lie
-// over memory that may be gone.
+// over memory that may be gone. Those that are lent are the first ones, since calls nest.
 class Shells {
  public:
-  void take(c10::Device device, c10::SmallVectorImpl<at::Tensor>& tensors, c10::Storage& storage) {
-    if (C10_UNLIKELY(kept_.empty())) kept_.push_back(new_shell(device));
-    tensors.push_back(std::move(kept_.back().first));
-    storage = std::move(kept_.back().second);
-    kept_.pop_back();
+  Shells() {
+    tensors_.reserve(kMost + kSpare);
+    loans_.reserve(kMost + kSpare);
   }
-  void give_back(at::Tensor&& tensor, c10::Storage&& storage) {
-    if (kept_.size() < kMost) kept_.emplace_back(std::move(tensor), std::move(storage));
+  bool has_more() const { return lent_ < kMost; }
+  at::Tensor* next_tensor() { return tensors_.data() + lent_; }
+  LentAliases::Loan* next_loan() { return loans_.data() + lent_; }
+  void lend(c10::Device device) {
+    if (C10_UNLIKELY(lent_ == tensors_.size())) {  // never moves them: there is room
+      auto [tensor, storage] = new_shell(device);
+      tensors_.push_back(std::move(tensor));
+      loans_.push_back({std::move(storage), nullptr, 0, -1});
+    }
+    ++lent_;
   }
-  static Shells& of_this_thread() {
-    thread_local Shells shells;
-    return shells;
-  }
+  void take_back(size_t count) { lent_ -= count; }
 
  private:
-  static constexpr size_t kMost = 512;  // an optimizer's lists are some hundreds long
-  std::vector<std::pair<at::Tensor, c10::Storage>> kept_;
+  static constexpr size_t kMost = 4096;  // an optimizer's lists are some hundreds long
+  static constexpr size_t kSpare = 64;   // for copies, which take two and do not ask
+  std::vector<at::Tensor> tensors_;
+  std::vector<LentAliases::Loan> loans_;
+  size_t lent_ = 0;
 };
+
+namespace {
+
+Shells& shells_of_this_thread() {
+  thread_local Shells shells;
+  return shells;
+}
+
+}  // namespace
+
+LentAliases::LentAliases()
+    : shells_(shells_of_this_thread()), aliases_(shells_.next_tensor()), loans_(shells_.next_loan()) {}
+
+bool LentAliases::has_more() const { return shells_.has_more(); }
 
 size_t LentAliases::lend(const at::Tensor& tensor) {
   const c10::Storage& source = tensor.unsafeGetTensorImpl()->unsafe_storage();
@@ -108,56 +129,58 @@ size_t LentAliases::lend(const at::Tensor& tensor) {
   for (int64_t i = before; i >= 0; i = loans_[i].before) {
     if (loans_[i].original->is_same(tensor)) return static_cast<size_t>(i);
   }
-  const size_t number = loans_.size();
-  const size_t home = before < 0 ? number : loans_[before].home;
   const c10::Device device = alias_target().device(tensor.device().index());
-  if (shells_ == nullptr) shells_ = &Shells::of_this_thread();
-  loans_.push_back({&tensor, {}, home, before});
-  shells_->take(device, aliases_, loans_.back().own);
+  shells_.lend(device);
   storages_.add(source.unsafeGetStorageImpl());
-  const c10::Storage& storage = loans_[home].own;
-  if (home == number) cover_memory(storage.unsafeGetStorageImpl(), source, device);
-  c10::TensorImpl* alias = aliases_.back().unsafeGetTensorImpl();
-  if (home != number || alias->device() != device || alias->dtype() != tensor.dtype()) {
-    alias->set_storage_and_dtype(storage, tensor.dtype());
+  const size_t number = count_++;
+  Loan& loan = loans_[number];
+  loan.original = &tensor;
+  loan.home = before < 0 ? number : loans_[before].home;
+  loan.before = before;
+  if (before < 0) cover_memory(loan.own.unsafeGetStorageImpl(), source, device);
+  c10::TensorImpl* alias = aliases_[number].unsafeGetTensorImpl();
+  if (before >= 0 || alias->device() != device || alias->dtype() != tensor.dtype()) {
+    alias->set_storage_and_dtype(loans_[loan.home].own, tensor.dtype());
   }
   cover_shape(alias, tensor.unsafeGetTensorImpl());
   return number;
 }
 
 int64_t LentAliases::find(const at::Tensor& tensor) const {
-  for (size_t i = 0; i < aliases_.size(); ++i) {
+  for (size_t i = 0; i < count_; ++i) {
     if (aliases_[i].is_same(tensor)) return static_cast<int64_t>(i);
   }
   return -1;
 }
 
 int64_t LentAliases::find_storage(const c10::Storage& storage) const {
-  for (size_t i = 0; i < loans_.size(); ++i) {
+  for (size_t i = 0; i < count_; ++i) {
     if (loans_[i].home == i && loans_[i].own.is_alias_of(storage)) return static_cast<int64_t>(i);
   }
   return -1;
 }
 
 LentAliases::~LentAliases() {
-  for (size_t i = 0; i < loans_.size(); ++i) {
-    if (C10_UNLIKELY(aliases_[i].use_count() != 1)) continue;
-    c10::TensorImpl* alias = aliases_[i].unsafeGetTensorImpl();
-    clear_bits(alias);
-    if (C10_UNLIKELY(loans_[i].home != i)) alias->set_storage_keep_dtype(loans_[i].own);
-  }
-  for (size_t i = 0; i < loans_.size(); ++i) take_back(i);
+  for (size_t i = 0; i < count_; ++i) clear(i);
+  for (size_t i = 0; i < count_; ++i) take_back(i);
+  shells_.take_back(count_);
 }
 
-void LentAliases::take_back(size_t number) {
+// Before any is taken back: a Storage is held by all that lie over it.
+void LentAliases::clear(size_t number) const {
+  if (C10_UNLIKELY(aliases_[number].use_count() != 1)) return;
+  c10::TensorImpl* alias = aliases_[number].unsafeGetTensorImpl();
+  clear_bits(alias);
+  if (C10_UNLIKELY(loans_[number].home != number)) alias->set_storage_keep_dtype(loans_[number].own);
+}
+
+void LentAliases::take_back(size_t number) const {
   Loan& loan = loans_[number];
   at::Tensor& alias = aliases_[number];
   const bool held = alias.use_count() != 1 || loan.own.use_count() != 2;
-  if (C10_LIKELY(!held && !is_seen_by_python(alias, loan.own))) {
-    shells_->give_back(std::move(alias), std::move(loan.own));
-  } else if (loan.home == number) {
-    hold_source(loan.own, loan.original->storage());
-  }
+  if (C10_LIKELY(!held && !is_seen_by_python(alias, loan.own))) return;
+  if (loan.home == number) hold_source(loan.own, loan.original->storage());
+  std::tie(alias, loan.own) = new_shell(loan.own.device());
 }
 
 }  // namespace tefl::device
