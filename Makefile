@@ -48,6 +48,7 @@ results: $(VENV)/.ready
 	$(TEST_ENV) $(BIN)/python benchmarks/opinfo.py --db module --device maca --json benchmarks/results/modules-maca.json $(ARGS)
 	$(TEST_ENV) $(BIN)/python benchmarks/opinfo.py --db optimizer --device maca --json benchmarks/results/optimizers-maca.json $(ARGS)
 	$(TEST_ENV) $(BIN)/python benchmarks/bench_device.py --json benchmarks/results/device-maca.json
+	$(TEST_ENV) $(BIN)/python benchmarks/bench_step.py --json benchmarks/results/step-maca.json
 	$(TEST_ENV) $(BIN)/python benchmarks/bench_overhead.py --json benchmarks/results
 	$(BIN)/python benchmarks/report.py
 

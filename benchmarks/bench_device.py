@@ -3,8 +3,9 @@
     python benchmarks/bench_device.py [--provider cuda] [--json FILE]
 
 Two ratios: `torch.add` of two 4x4 tensors, and `torch.empty` of sizes that the allocator's cache serves. Each
-side is timed in rounds of 200 calls that alternate between the two; the fastest round of each counts. Times
-are for one thread and mean something only beside each other.
+side is timed in rounds of 200 calls that alternate between the two; the fastest round of each counts. Beside
+it stands the median of the rounds' own ratios, for machines whose speed wanders. Times are for one thread and
+mean something only beside each other.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -48,7 +50,14 @@ def compare(
     """Time both sides in turn and return the fastest of each and their ratio."""
     rounds = [(microseconds(on_device), microseconds(on_alias)) for _ in range(ROUNDS)]
     device, alias = (min(times) for times in zip(*rounds, strict=True))
-    return {"name": name, "device_us": device, "alias_us": alias, "ratio": device / alias, "limit": limit}
+    return {
+        "name": name,
+        "device_us": device,
+        "alias_us": alias,
+        "ratio": device / alias,
+        "median_ratio": statistics.median(ours / theirs for ours, theirs in rounds),
+        "limit": limit,
+    }
 
 
 def compare_add(device: torch.device, alias: torch.device) -> dict[str, Any]:
@@ -81,9 +90,8 @@ def main() -> None:
     results = [compare_add(device, alias), *(compare_allocation(device, alias, size) for size in SIZES)]
     for result in results:
         print(
-            "{name:24} {device_us:7.3f} us, {alias} {alias_us:7.3f} us: {ratio:.2f} (limit {limit})".format(
-                alias=alias.type, **result
-            )
+            "{name:24} {device_us:7.3f} us, {alias} {alias_us:7.3f} us: {ratio:.2f} (limit {limit}), "
+            "median {median_ratio:.2f}".format(alias=alias.type, **result)
         )
     if arguments.json:
         facts = {

@@ -76,7 +76,7 @@ def device_table(facts: dict[str, Any]) -> list[str]:
         "|---|---|---|---|---|",
     ]
     for each in facts["results"]:
-        times = f"{each['device_us']:.2f} | {each['cpu_us']:.2f}"
+        times = f"{each['device_us']:.2f} | {each['alias_us']:.2f}"
         goal = goal_of(each["limit"], each["ratio"])
         lines.append(f"| {each['name']} | {times} | {each['ratio']:.2f} | {goal} |")
     return lines

@@ -11,59 +11,6 @@
 #include "device/refused.h"
 
 namespace tefl::device {
-namespace {
-
-// Where a resizing kernel left `original` behind, its memory follows `alias`, and its shape.
-void adopt_memory(const at::Tensor& alias, const at::Tensor& original) {
-  c10::StorageImpl* from = alias.storage().unsafeGetStorageImpl();
-  c10::StorageImpl* to = original.storage().unsafeGetStorageImpl();
-  if (from->data() != to->data() || from->nbytes() != to->nbytes()) {
-    c10::DataPtr moved = from->set_data_ptr(c10::DataPtr(from->mutable_data(), alias.device()));
-    moved.unsafe_set_device(original.device());
-    to->set_data_ptr_noswap(std::move(moved));
-    to->set_nbytes(from->nbytes());
-  }
-}
-
-void adopt_shape(const at::Tensor& alias, const at::Tensor& original) {
-  if (!alias.sizes().equals(original.sizes()) || !alias.strides().equals(original.strides()) ||
-      alias.storage_offset() != original.storage_offset()) {
-    original.unsafeGetTensorImpl()->set_sizes_and_strides(alias.sizes(), alias.strides(),
-                                                          alias.storage_offset());
-  }
-}
-
-}  // namespace
-
-int64_t AddressIndex::find(const void* address) const {
-  if (!table_.empty()) return table_[slot_of(address)];
-  for (size_t i = 0; i < addresses_.size(); ++i) {
-    if (addresses_[i] == address) return static_cast<int64_t>(i);
-  }
-  return -1;
-}
-
-void AddressIndex::add(const void* address) {
-  addresses_.push_back(address);
-  const size_t count = addresses_.size();
-  if (count <= kWalk) return;
-  if (2 * count <= table_.size()) return enter(count - 1);
-  table_.assign(table_.empty() ? 8 * kWalk : 4 * table_.size(), -1);
-  for (size_t i = 0; i < count; ++i) enter(i);
-}
-
-// Where `address` is, or where it would be entered.
-size_t AddressIndex::slot_of(const void* address) const {
-  const size_t mask = table_.size() - 1;
-  const auto bits = reinterpret_cast<uintptr_t>(address);
-  size_t slot = ((bits >> 4) * 0x9E3779B97F4A7C15 >> 32) & mask;  // Fibonacci hashing; objects are aligned
-  while (table_[slot] >= 0 && addresses_[table_[slot]] != address) slot = (slot + 1) & mask;
-  return slot;
-}
-
-void AddressIndex::enter(size_t number) {
-  table_[slot_of(addresses_[number])] = static_cast<int32_t>(number);
-}
 
 // ----------------------------------------------------------------------------------------- arguments in --
 
@@ -186,10 +133,10 @@ void AliasCall::leave(torch::jit::Stack& stack) {
       if (!twin.written) continue;
       if (C10_UNLIKELY(transfer_ != nullptr)) {
         transfer_->give_back(twin.alias, twin.original);
+        adopt_shape(twin.alias, twin.original);
       } else {
-        adopt_memory(twin.alias, twin.original);
+        adopt(twin.alias, twin.original);
       }
-      adopt_shape(twin.alias, twin.original);
     }
   }
   for (size_t i = stack.size() - plan_.returns; i < stack.size(); ++i) to_device(stack[i]);

@@ -10,26 +10,11 @@
 #include <optional>
 #include <vector>
 
+#include "device/address_index.h"
 #include "device/alias_plan.h"
 #include "device/transfer.h"
 
 namespace tefl::device {
-
-/// Finds an entry by address: a walk where there are few, a hash table where there are many (foreach, cat).
-class AddressIndex {
- public:
-  /// The number `address` was added under, or -1.
-  int64_t find(const void* address) const;
-  void add(const void* address);
-
- private:
-  static constexpr size_t kWalk = 16;
-  size_t slot_of(const void* address) const;
-  void enter(size_t number);
-
-  c10::SmallVector<const void*, 8> addresses_;
-  std::vector<int32_t> table_;  // numbers, -1 where free, at least every other one; made when a walk is long
-};
 
 /// Tensors that share a Storage get aliases that share one, so that the alias device's kernels see overlaps;
 /// a tensor passed twice is one alias, so that they see in-place use. Throws where operands are on several

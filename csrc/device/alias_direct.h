@@ -1,15 +1,14 @@
-// A shorter way than the alias kernel's for small operators on a GPU, where a call's price is the host's
-// time.
+// A shorter way than the alias kernel's, for small operators, where a call's price is the host's time.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
 namespace tefl::device {
 
-/// Registers `op` for the device without a stack between caller and GPU kernel, if it is of the kind that can
-/// be: a few tensors and numbers in, one new tensor out. False where it is not, and nothing is registered.
-/// Calls that the short way cannot serve (tensors that share memory or lie elsewhere) go through the alias
-/// kernel. Only where the alias is a GPU.
+/// Registers `op` for the device with arguments and results in its C++ types, if its signature is in the
+/// table of those that are worth it. False where it is not, and nothing is registered. Calls that the short
+/// way cannot serve (operands elsewhere, tensors of other kinds) go through the alias kernel. Only where the
+/// alias device computes on the device's memory and nobody need be told.
 bool register_direct(const c10::OperatorHandle& op);
 
 }  // namespace tefl::device

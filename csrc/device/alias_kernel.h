@@ -9,11 +9,6 @@
 
 namespace tefl::device {
 
-/// Out while an operator runs on the alias device: gradients are the outer call's business, and so is
-/// autocast. With these in, the alias device's would apply.
-constexpr c10::DispatchKeySet kOuterKeys =
-    c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
-
 /// Runs an operator's kernel of the alias device on the device's memory, or on copies of it where nobody else
 /// can compute on it. One object for each operator.
 class AliasKernel final : public c10::OperatorKernel {

@@ -86,6 +86,10 @@ c10::Storage alias_storage(const c10::Storage& source, c10::Device device) {
           impl->resizable()};
 }
 
+void hold_source(const c10::Storage& alias, const c10::Storage& source) {
+  alias.unsafeGetStorageImpl()->set_data_ptr_noswap(shared_data(source, alias.device()));
+}
+
 c10::Storage source_of(const c10::Storage& alias) {
   const auto& pointer = alias.data_ptr();
   if (pointer.get_deleter() == &end_section) return static_cast<Section*>(pointer.get_context())->source;
@@ -124,6 +128,26 @@ at::Tensor relabelled(at::Tensor made, c10::Device device) {
   tensor->_change_backend_component_keys(device);
   tensor->set_storage_keep_dtype(std::move(storage));  // whose device is the tensor's from now on
   return made;
+}
+
+void adopt_shape(const at::Tensor& alias, const at::Tensor& original) {
+  if (!alias.sizes().equals(original.sizes()) || !alias.strides().equals(original.strides()) ||
+      alias.storage_offset() != original.storage_offset()) {
+    original.unsafeGetTensorImpl()->set_sizes_and_strides(alias.sizes(), alias.strides(),
+                                                          alias.storage_offset());
+  }
+}
+
+void adopt(const at::Tensor& alias, const at::Tensor& original) {
+  c10::StorageImpl* from = alias.storage().unsafeGetStorageImpl();
+  c10::StorageImpl* to = original.storage().unsafeGetStorageImpl();
+  if (from->data() != to->data() || from->nbytes() != to->nbytes()) {
+    c10::DataPtr moved = from->set_data_ptr(c10::DataPtr(from->mutable_data(), alias.device()));
+    moved.unsafe_set_device(original.device());
+    to->set_data_ptr_noswap(std::move(moved));
+    to->set_nbytes(from->nbytes());
+  }
+  adopt_shape(alias, original);
 }
 
 at::Tensor as_alias(const at::Tensor& tensor) {

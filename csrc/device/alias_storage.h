@@ -8,6 +8,9 @@ namespace tefl::device {
 /// A Storage labelled `device` over the memory of `source`, which it keeps alive.
 c10::Storage alias_storage(const c10::Storage& source, c10::Device device);
 
+/// Makes `alias`, which lies over the memory of `source` without keeping it alive, keep it alive.
+void hold_source(const c10::Storage& alias, const c10::Storage& source);
+
 /// Where the bytes of a Storage of our device may be written: a copy-on-write one gets its own copy first, on
 /// its own device and not on the current one.
 void* writable_data(const c10::Storage& storage);
@@ -25,6 +28,11 @@ at::Tensor tensor_over(c10::Storage storage, const at::Tensor& like, c10::Dispat
 /// `made`, which nobody else has seen and whose memory is the device's, as a tensor of `device`: it takes the
 /// device's label instead of being wrapped.
 at::Tensor relabelled(at::Tensor made, c10::Device device);
+
+/// Where a resizing kernel left `original` behind, its memory follows `alias`, and its shape.
+void adopt(const at::Tensor& alias, const at::Tensor& original);
+/// Only its shape.
+void adopt_shape(const at::Tensor& alias, const at::Tensor& original);
 
 /// The alias device's tensor over the memory of `tensor`, which is on our device, after the work of the
 /// current stream that might still write it. Writes are seen on both sides. Detached.

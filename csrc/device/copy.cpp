@@ -7,12 +7,14 @@
 
 #include <algorithm>
 
+#include "device/alias_loan.h"
 #include "device/alias_storage.h"
 #include "device/alias_target.h"
 #include "device/allocator.h"
 #include "device/block_copy.h"
 #include "device/current_device.h"
 #include "device/events.h"
+#include "device/host_access.h"
 #include "device/pinned.h"
 #include "device/provider.h"
 #include "device/streams.h"
@@ -81,14 +83,27 @@ void copy_block(const at::Tensor& source, const at::Tensor& destination, bool no
   }
 }
 
+// The host may use the memory of a tensor of ours: once the work that might still write it is done.
+void wait_for_host(const at::Tensor& tensor) {
+  if (alias_target().type != c10::kCPU) return;
+  wait_for_current_stream(tensor.device().index());
+  if (C10_UNLIKELY(host_access_is_told()) && tensor.storage().nbytes() != 0) {
+    begin_host_access_in_scope(tensor.device().index(), writable_data(tensor.storage()),
+                               tensor.storage().nbytes());
+  }
+}
+
 // Any dtype, strides, overlap and bits: the alias device's own copy_ knows them all.
 void copy_by_alias(const at::Tensor& source, const at::Tensor& destination, bool non_blocking) {
-  const auto alias = on_device(destination) ? as_alias(destination) : destination;
-  if (share_memory(source, destination)) {
-    alias.copy_(tensor_over(alias.storage(), source, alias_target().key), non_blocking);
-  } else {
-    alias.copy_(on_device(source) ? as_alias(source) : source, non_blocking);
-  }
+  const HostAccessScope scope;
+  LentAliases lent;
+  if (on_device(destination)) wait_for_host(destination);
+  if (on_device(source) && !share_memory(source, destination)) wait_for_host(source);
+  const auto seen = [&](const at::Tensor& tensor) {
+    return on_device(tensor) ? lent.alias(lent.lend(tensor)) : tensor;
+  };
+  const at::Tensor from = seen(source), to = seen(destination);
+  to.copy_(from, non_blocking);
 }
 
 // The same where the host cannot reach the device's memory: both are on the device.

@@ -103,11 +103,12 @@ void register_refusals() {
 int register_alias_kernels() {
   auto& dispatcher = c10::Dispatcher::singleton();
   auto& aten = open_library("aten", DispatchKey::PrivateUse1);
+  const bool direct = !alias_target().copies && !host_access_is_told();
   int count = 0;
   for (const auto& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findOp(name);
     if (!op || !op->hasSchema() || !is_aliased(name, *op)) continue;
-    if (shared_guard() && register_direct(*op)) {
+    if (direct && register_direct(*op)) {
       ++count;
       continue;
     }

@@ -1,0 +1,186 @@
+#include "device/alias_loan.h"
+
+#include <c10/core/AutogradState.h>
+
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "device/alias_storage.h"
+#include "device/alias_target.h"
+
+namespace tefl::device {
+namespace {
+
+// Tensors made while it lives are ordinary ones, as in-place kernels want them, also in inference mode.
+class OutsideInferenceMode {
+ public:
+  OutsideInferenceMode() : before_(c10::AutogradState::get_tls_state()) {
+    c10::AutogradState outside = before_;
+    outside.set_inference_mode(false);
+    c10::AutogradState::set_tls_state(outside);
+  }
+  ~OutsideInferenceMode() { c10::AutogradState::set_tls_state(before_); }
+  OutsideInferenceMode(const OutsideInferenceMode&) = delete;
+  OutsideInferenceMode& operator=(const OutsideInferenceMode&) = delete;
+
+ private:
+  const c10::AutogradState before_;
+};
+
+// A tensor of the alias device, and its Storage.
+std::pair<at::Tensor, c10::Storage> new_shell(c10::Device device) {
+  const OutsideInferenceMode scope;
+  c10::Storage storage(c10::Storage::use_byte_size_t(), 0, c10::DataPtr(nullptr, device),
+                       c10::GetAllocator(device.type()), /*resizable=*/true);
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(storage), c10::DispatchKeySet(alias_target().key), caffe2::TypeMeta::Make<float>());
+  return {std::move(tensor), std::move(storage)};
+}
+
+void cover_memory(c10::StorageImpl* alias, const c10::Storage& source, c10::Device device) {
+  const c10::StorageImpl* impl = source.unsafeGetStorageImpl();
+  alias->set_data_ptr_noswap(c10::DataPtr(writable_data(source), device));
+  alias->set_nbytes(impl->nbytes());
+  alias->set_resizable(impl->resizable());
+}
+
+// Of shapes a loop is quicker than a call of memcmp().
+bool same(at::IntArrayRef a, at::IntArrayRef b) {
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a.data()[i] != b.data()[i]) return false;
+  }
+  return true;
+}
+
+void cover_shape(c10::TensorImpl* alias, const c10::TensorImpl* like) {
+  if (!same(alias->sizes(), like->sizes()) || !same(alias->strides(), like->strides())) {
+    alias->set_sizes_and_strides(like->sizes(), like->strides(), like->storage_offset());
+  } else if (alias->storage_offset() != like->storage_offset()) {
+    alias->set_storage_offset(like->storage_offset());
+  }
+  if (C10_UNLIKELY(like->is_conj())) alias->_set_conj(true);
+  if (C10_UNLIKELY(like->is_neg())) alias->_set_neg(true);
+  if (C10_UNLIKELY(like->is_wrapped_number())) alias->set_wrapped_number(true);
+}
+
+// What the next tensor may not have, undone while shape and dtype still allow it.
+void clear_bits(c10::TensorImpl* alias) {
+  if (C10_UNLIKELY(alias->is_conj())) alias->_set_conj(false);
+  if (C10_UNLIKELY(alias->is_neg())) alias->_set_neg(false);
+  if (C10_UNLIKELY(alias->is_wrapped_number())) alias->set_wrapped_number(false);
+}
+
+// A kernel written in Python may have looked at it, and Python objects remember.
+bool is_seen_by_python(const at::Tensor& tensor, const c10::Storage& storage) {
+  return tensor.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj() != nullptr ||
+         storage.unsafeGetStorageImpl()->pyobj_slot()->load_pyobj() != nullptr;
+}
+
+}  // namespace
+
+// What a thread lends: tensors, each with the Storage that is its own. Until they are lent again they lie
+// over memory that may be gone. Those that are lent are the first ones, since calls nest.
+class Shells {
+ public:
+  Shells() {
+    tensors_.reserve(kMost + kSpare);
+    loans_.reserve(kMost + kSpare);
+  }
+  bool has_more() const { return lent_ < kMost; }
+  at::Tensor* next_tensor() { return tensors_.data() + lent_; }
+  LentAliases::Loan* next_loan() { return loans_.data() + lent_; }
+  void lend(c10::Device device) {
+    if (C10_UNLIKELY(lent_ == tensors_.size())) {  // never moves them: there is room
+      auto [tensor, storage] = new_shell(device);
+      tensors_.push_back(std::move(tensor));
+      loans_.push_back({std::move(storage), nullptr, 0, -1});
+    }
+    ++lent_;
+  }
+  void take_back(size_t count) { lent_ -= count; }
+
+ private:
+  static constexpr size_t kMost = 4096;  // an optimizer's lists are some hundreds long
+  static constexpr size_t kSpare = 64;   // for copies, which take two and do not ask
+  std::vector<at::Tensor> tensors_;
+  std::vector<LentAliases::Loan> loans_;
+  size_t lent_ = 0;
+};
+
+namespace {
+
+Shells& shells_of_this_thread() {
+  thread_local Shells shells;
+  return shells;
+}
+
+}  // namespace
+
+LentAliases::LentAliases()
+    : shells_(shells_of_this_thread()), aliases_(shells_.next_tensor()), loans_(shells_.next_loan()) {}
+
+bool LentAliases::has_more() const { return shells_.has_more(); }
+
+size_t LentAliases::lend(const at::Tensor& tensor) {
+  const c10::Storage& source = tensor.unsafeGetTensorImpl()->unsafe_storage();
+  const int64_t before = storages_.find(source.unsafeGetStorageImpl());
+  for (int64_t i = before; i >= 0; i = loans_[i].before) {
+    if (loans_[i].original->is_same(tensor)) return static_cast<size_t>(i);
+  }
+  const c10::Device device = alias_target().device(tensor.device().index());
+  shells_.lend(device);
+  storages_.add(source.unsafeGetStorageImpl());
+  const size_t number = count_++;
+  Loan& loan = loans_[number];
+  loan.original = &tensor;
+  loan.home = before < 0 ? number : loans_[before].home;
+  loan.before = before;
+  if (before < 0) cover_memory(loan.own.unsafeGetStorageImpl(), source, device);
+  c10::TensorImpl* alias = aliases_[number].unsafeGetTensorImpl();
+  if (before >= 0 || alias->device() != device || alias->dtype() != tensor.dtype()) {
+    alias->set_storage_and_dtype(loans_[loan.home].own, tensor.dtype());
+  }
+  cover_shape(alias, tensor.unsafeGetTensorImpl());
+  return number;
+}
+
+int64_t LentAliases::find(const at::Tensor& tensor) const {
+  for (size_t i = 0; i < count_; ++i) {
+    if (aliases_[i].is_same(tensor)) return static_cast<int64_t>(i);
+  }
+  return -1;
+}
+
+int64_t LentAliases::find_storage(const c10::Storage& storage) const {
+  for (size_t i = 0; i < count_; ++i) {
+    if (loans_[i].home == i && loans_[i].own.is_alias_of(storage)) return static_cast<int64_t>(i);
+  }
+  return -1;
+}
+
+LentAliases::~LentAliases() {
+  for (size_t i = 0; i < count_; ++i) clear(i);
+  for (size_t i = 0; i < count_; ++i) take_back(i);
+  shells_.take_back(count_);
+}
+
+// Before any is taken back: a Storage is held by all that lie over it.
+void LentAliases::clear(size_t number) const {
+  if (C10_UNLIKELY(aliases_[number].use_count() != 1)) return;
+  c10::TensorImpl* alias = aliases_[number].unsafeGetTensorImpl();
+  clear_bits(alias);
+  if (C10_UNLIKELY(loans_[number].home != number)) alias->set_storage_keep_dtype(loans_[number].own);
+}
+
+void LentAliases::take_back(size_t number) const {
+  Loan& loan = loans_[number];
+  at::Tensor& alias = aliases_[number];
+  const bool held = alias.use_count() != 1 || loan.own.use_count() != 2;
+  if (C10_LIKELY(!held && !is_seen_by_python(alias, loan.own))) return;
+  if (loan.home == number) hold_source(loan.own, loan.original->storage());
+  std::tie(alias, loan.own) = new_shell(loan.own.device());
+}
+
+}  // namespace tefl::device

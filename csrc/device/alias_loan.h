@@ -1,0 +1,59 @@
+// Aliases for the time of one call, without making any: each thread keeps some that it lends again and again.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
+
+#include <cstdint>
+
+#include "device/address_index.h"
+
+namespace tefl::device {
+
+class Shells;
+
+/// The aliases of one call's tensors, which outlive it: the memory stays theirs. Tensors that share a Storage
+/// get aliases that share one, and a tensor passed twice is one alias, so that the alias device's kernels see
+/// overlaps and in-place use. An alias that somebody still holds at the end owns its memory from then on, and
+/// is not lent again. Calls nest: the aliases of an inner one go back before those of the outer one.
+class LentAliases {
+ public:
+  LentAliases();
+  ~LentAliases();
+  LentAliases(const LentAliases&) = delete;
+  LentAliases& operator=(const LentAliases&) = delete;
+
+  /// Whether a thread has any left. It has thousands.
+  bool has_more() const;
+  /// Makes an alias of `tensor`, a strided one of our device, unless there is one; returns its number.
+  size_t lend(const at::Tensor& tensor);
+
+  size_t size() const { return count_; }
+  /// By number, one after the other.
+  at::Tensor* aliases() const { return aliases_; }
+  at::Tensor& alias(size_t number) const { return aliases_[number]; }
+  const at::Tensor& original(size_t number) const { return *loans_[number].original; }
+
+  /// The number of the alias that is `tensor`, of one that shares its Storage; -1 for none.
+  int64_t find(const at::Tensor& tensor) const;
+  int64_t find_storage(const c10::Storage& storage) const;
+
+ private:
+  friend class Shells;
+  struct Loan {
+    c10::Storage own;  // the alias's, whether it lies over it or over an earlier one's
+    const at::Tensor* original;
+    size_t home;     // the first loan over the same Storage
+    int64_t before;  // the last one over it before this one, or -1
+  };
+  void clear(size_t number) const;
+  void take_back(size_t number) const;
+
+  Shells& shells_;
+  at::Tensor* const aliases_;  // the thread's, from the first that is free on
+  Loan* const loans_;
+  size_t count_ = 0;
+  AddressIndex storages_;  // of the tensors
+};
+
+}  // namespace tefl::device

@@ -1,0 +1,51 @@
+#include "device/direct_call.h"
+
+#include "device/alias_storage.h"
+#include "device/alias_target.h"
+#include "device/current_device.h"
+#include "device/refused.h"
+
+namespace tefl::device {
+
+int64_t DirectCall::enter(const at::Tensor& tensor, bool written) {
+  if (C10_UNLIKELY(!tensor.defined())) return kNone;
+  const c10::Device device = tensor.device();
+  if (C10_UNLIKELY(device.type() != kType)) {
+    return device.is_cpu() && tensor.dim() == 0 && !written ? kNone : kRefused;
+  }
+  const bool plain =
+      tensor.unsafeGetTensorImpl()->unsafe_storage() && !tensor.is_quantized() && !tensor.is_nested();
+  if (C10_UNLIKELY(!plain)) return kRefused;
+  if (C10_UNLIKELY(has_operand() && device != device_)) return kRefused;
+  if (C10_UNLIKELY(!lent_.has_more())) return kRefused;
+  device_ = device;
+  return static_cast<int64_t>(lent_.lend(tensor));
+}
+
+void DirectCall::adopt_written(const at::Tensor& alias, const at::Tensor& original) {
+  adopt(alias, original);
+}
+
+at::Tensor DirectCall::result(at::Tensor made, const c10::OperatorHandle& op) {
+  if (!made.defined() || made.device().type() != alias_target().type) return made;
+  require_strided(op, made, "returns");
+  const bool unseen = made.use_count() == 1 && made.storage().use_count() == 1;
+  if (C10_LIKELY(unseen)) return relabelled(std::move(made), device());
+  return seen_elsewhere(std::move(made));
+}
+
+// A result that is an argument, or shares memory with one or with another result.
+at::Tensor DirectCall::seen_elsewhere(at::Tensor made) {
+  constexpr auto kKey = c10::DispatchKey::PrivateUse1;
+  for (const auto& [theirs, ours] : made_) {
+    if (theirs.is_alias_of(made.storage())) return tensor_over(ours, made, kKey);
+  }
+  const int64_t same = lent_.find(made);
+  if (same >= 0) return lent_.original(static_cast<size_t>(same));
+  const int64_t over = lent_.find_storage(made.storage());
+  if (over >= 0) return tensor_over(lent_.original(static_cast<size_t>(over)).storage(), made, kKey);
+  made_.emplace_back(made.storage(), alias_storage(made.storage(), device_));
+  return tensor_over(made_.back().second, made, kKey);
+}
+
+}  // namespace tefl::device

@@ -1,0 +1,140 @@
+// One call of an operator by the short way: arguments and results keep their C++ types.
+#pragma once
+
+#include <ATen/core/IListRef.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "device/alias_loan.h"
+
+namespace tefl::device {
+
+/// Lends aliases for a call's tensors, and makes the device's tensors of its results.
+class DirectCall {
+ public:
+  /// The number of the tensor's alias; kNone for a number on the host and for no tensor, which go in as they
+  /// are; kRefused where the alias kernel must see to the call, which has other rules and the errors.
+  int64_t enter(const at::Tensor& tensor, bool written);
+  static constexpr int64_t kNone = -1, kRefused = -2;
+
+  bool has_operand() const { return lent_.size() != 0; }
+  /// The device that the call is for; only with an operand.
+  c10::Device device() const { return device_; }
+  at::Tensor* aliases() { return lent_.aliases(); }
+  at::Tensor& alias(int64_t number) { return lent_.alias(static_cast<size_t>(number)); }
+
+  /// What `op` wrote, resized perhaps.
+  void take_back(int64_t number) {
+    adopt_written(lent_.alias(static_cast<size_t>(number)), lent_.original(static_cast<size_t>(number)));
+  }
+  /// The device's tensor for what the alias device's kernel made.
+  at::Tensor result(at::Tensor made, const c10::OperatorHandle& op);
+
+ private:
+  static void adopt_written(const at::Tensor& alias, const at::Tensor& original);
+  at::Tensor seen_elsewhere(at::Tensor made);
+
+  LentAliases lent_;
+  c10::Device device_{c10::kCPU};
+  std::vector<std::pair<c10::Storage, c10::Storage>> made_;  // shared by results: the alias's, ours
+};
+
+/// How an argument of type `Argument` goes in: as it is, but for tensors.
+template <typename Argument>
+struct Passed {
+  bool enter(DirectCall&, const std::remove_reference_t<Argument>&) { return true; }
+  template <typename Given>
+  Argument alias(DirectCall&, Given& given) {
+    return static_cast<Argument>(std::forward<Argument>(given));
+  }
+  void leave(DirectCall&) {}
+};
+
+template <>
+struct Passed<const at::Tensor&> {
+  int64_t number = DirectCall::kNone;
+  bool enter(DirectCall& call, const at::Tensor& tensor) {
+    number = call.enter(tensor, /*written=*/false);
+    return number != DirectCall::kRefused;
+  }
+  const at::Tensor& alias(DirectCall& call, const at::Tensor& tensor) {
+    return number < 0 ? tensor : call.alias(number);
+  }
+  void leave(DirectCall&) {}
+};
+
+/// Written: in place, or out=.
+template <>
+struct Passed<at::Tensor&> {
+  int64_t number = DirectCall::kNone;
+  bool enter(DirectCall& call, const at::Tensor& tensor) {
+    number = call.enter(tensor, /*written=*/true);
+    return number >= 0;
+  }
+  at::Tensor& alias(DirectCall& call, const at::Tensor&) { return call.alias(number); }
+  void leave(DirectCall& call) { call.take_back(number); }
+};
+
+template <>
+struct Passed<const std::optional<at::Tensor>&> {
+  int64_t number = DirectCall::kNone;
+  std::optional<at::Tensor> held;
+  bool enter(DirectCall& call, const std::optional<at::Tensor>& tensor) {
+    if (tensor) number = call.enter(*tensor, /*written=*/false);
+    return number != DirectCall::kRefused;
+  }
+  const std::optional<at::Tensor>& alias(DirectCall& call, const std::optional<at::Tensor>& tensor) {
+    if (number < 0) return tensor;
+    return held = call.alias(number);
+  }
+  void leave(DirectCall&) {}
+};
+
+/// Lists, written or not: kernels of lists resize nothing. Where all of a list's aliases are new, they are
+/// the list that goes in.
+struct PassedList {
+  std::vector<int64_t> numbers;
+  std::vector<at::Tensor> held;
+  bool in_a_row = true;
+  template <typename List>
+  bool enter(DirectCall& call, const List& tensors) {
+    numbers.reserve(tensors.size());
+    for (const at::Tensor& tensor : tensors) {
+      const int64_t number = call.enter(tensor, /*written=*/false);
+      if (number == DirectCall::kRefused) return false;
+      if (!numbers.empty() && number != numbers.back() + 1) in_a_row = false;
+      numbers.push_back(number);
+    }
+    if (numbers.empty() || numbers.front() < 0) in_a_row = false;
+    return true;
+  }
+  template <typename List>
+  at::TensorList alias(DirectCall& call, const List& tensors) {
+    if (in_a_row) return {call.aliases() + numbers.front(), numbers.size()};
+    held.reserve(numbers.size());
+    auto number = numbers.begin();
+    for (const at::Tensor& tensor : tensors) {
+      held.push_back(*number < 0 ? tensor : call.alias(*number));
+      ++number;
+    }
+    return held;
+  }
+  void leave(DirectCall&) { held.clear(); }
+};
+
+template <>
+struct Passed<at::TensorList> : PassedList {};
+template <>
+struct Passed<const at::ITensorListRef&> : PassedList {
+  at::ITensorListRef kept;
+  const at::ITensorListRef& alias(DirectCall& call, const at::ITensorListRef& tensors) {
+    return kept = PassedList::alias(call, tensors);
+  }
+};
+
+}  // namespace tefl::device

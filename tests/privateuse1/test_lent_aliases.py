@@ -1,0 +1,265 @@
+"""What operators compute on is lent to them: nothing of one call is seen in the next, and nothing is kept."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from claimed import ALIAS
+
+pytestmark = pytest.mark.usefixtures("maca")
+
+KEY = ALIAS.upper()
+OBSCURE = "special_airy_ai"
+"""An operator whose kernel of the alias device no other test needs."""
+
+
+@pytest.fixture
+def replace() -> Iterator[Callable[[Callable[[torch.Tensor], torch.Tensor]], None]]:
+    """Give the obscure operator another kernel on the alias device, in Python, for the time of a test."""
+    library = torch.library.Library("aten", "IMPL")
+    yield lambda kernel: library.impl(OBSCURE, kernel, KEY, allow_override=True)
+    library._destroy()
+
+
+def run(x: torch.Tensor) -> torch.Tensor:
+    return getattr(torch.special, OBSCURE.removeprefix("special_"))(x)
+
+
+# ------------------------------------------------------------------------------------ what a kernel keeps --
+
+
+def kept_whole(x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+def kept_view(x: torch.Tensor) -> torch.Tensor:
+    return x[1:]
+
+
+def kept_storage(x: torch.Tensor) -> torch.UntypedStorage:
+    return x.untyped_storage()
+
+
+@pytest.mark.parametrize("keep", [kept_whole, kept_view, kept_storage])
+def test_what_a_kernel_keeps_of_an_argument_stays_the_arguments(replace, keep):
+    """And the memory lives as long as it does, as the argument's would."""
+    kept = []
+
+    def kernel(x: torch.Tensor) -> torch.Tensor:
+        kept.append(keep(x))
+        return torch.zeros_like(x)
+
+    replace(kernel)
+    x = torch.arange(1.0, 9, device="maca")
+    address = x.data_ptr()
+    run(x)
+    x.add_(1)
+    del x
+    others = [torch.full((8,), -1.0, device="maca") for _ in range(4)]
+    assert all(other.data_ptr() != address for other in others)
+    (held,) = kept
+    if isinstance(held, torch.UntypedStorage):
+        held = torch.empty(0, device=held.device).set_(held)
+    assert held.tolist() == list(range(2, 10))[-len(held) :]
+
+
+def test_a_view_of_an_argument_that_shares_its_memory_with_another_may_be_kept(replace):
+    kept = []
+
+    def kernel(x: torch.Tensor) -> torch.Tensor:
+        kept.append(x)
+        return torch.zeros_like(x)
+
+    replace(kernel)
+    base = torch.arange(8.0, device="maca")
+    run(base[4:])
+    torch._foreach_add_([base[:4], base[4:]], 1)
+    torch._foreach_mul_([torch.ones(3, device="maca") for _ in range(4)], 5)
+    assert kept[0].tolist() == [5, 6, 7, 8]
+
+
+def test_a_kernel_that_returns_its_argument_returns_the_callers(replace):
+    replace(lambda x: x)
+    x = torch.ones(3, device="maca")
+    assert run(x) is x
+
+
+def test_a_kernel_that_returns_a_view_of_its_argument_returns_one_of_the_callers(replace):
+    replace(lambda x: x[1:])
+    x = torch.zeros(3, device="maca")
+    run(x).fill_(1)
+    assert x.tolist() == [0, 1, 1]
+
+
+def test_a_kernel_may_call_operators_of_the_device(replace):
+    other = torch.full((3,), 2.0, device="maca")
+    seen = []
+
+    def kernel(x: torch.Tensor) -> torch.Tensor:
+        seen.append((other * 3).tolist())
+        return x + 1
+
+    replace(kernel)
+    assert run(torch.zeros(3, device="maca")).tolist() == [1, 1, 1]
+    assert seen == [[6, 6, 6]]
+
+
+def test_after_a_kernel_that_failed_the_next_call_is_as_ever(replace):
+    def kernel(x: torch.Tensor) -> torch.Tensor:
+        raise ArithmeticError("of the kernel")
+
+    replace(kernel)
+    x = torch.arange(4.0, device="maca")
+    with pytest.raises(ArithmeticError, match="of the kernel"):
+        run(x)
+    assert (x + x).tolist() == [0, 2, 4, 6]
+
+
+def test_no_memory_is_kept_after_a_call(maca):
+    gc.collect()
+    before = maca.memory_allocated()
+    x = torch.ones(1 << 16, device="maca")
+    x.add_(x).mul(2)
+    torch._foreach_add_([x], [x])
+    del x
+    assert maca.memory_allocated() == before
+
+
+# ------------------------------------------------------------------------------ nothing of the call before --
+
+
+def sample(kind: str) -> torch.Tensor:
+    """One of many sorts of tensors on the CPU."""
+    ramp = torch.arange(1.0, 13)
+    return {
+        "contiguous": ramp.view(3, 4),
+        "transposed": ramp.view(3, 4).t(),
+        "with an offset": ramp[2:8].view(2, 3),
+        "expanded": ramp[:1].expand(2, 5),
+        "of no dimension": ramp[3],
+        "empty": ramp[:0],
+        "of doubles": ramp.double(),
+        "of integers": ramp.long(),
+        "of bytes": ramp.byte().view(2, 6),
+        "complex": torch.complex(ramp, -ramp),
+        "conjugate": torch.complex(ramp, -ramp).conj(),
+        "negative": torch.complex(ramp, -ramp).conj().imag,
+        "of five dimensions": ramp.view(1, 2, 1, 3, 2),
+        "channels last": ramp.view(1, 2, 3, 2).contiguous(memory_format=torch.channels_last),
+    }[kind]
+
+
+KINDS = (
+    "contiguous",
+    "transposed",
+    "with an offset",
+    "expanded",
+    "of no dimension",
+    "empty",
+    "of doubles",
+    "of integers",
+    "of bytes",
+    "complex",
+    "conjugate",
+    "negative",
+    "of five dimensions",
+    "channels last",
+)
+
+
+@pytest.mark.parametrize("first", KINDS)
+def test_a_call_sees_nothing_of_the_tensors_of_the_call_before(first):
+    def results(device: str) -> list[torch.Tensor]:
+        made = []
+        for second in KINDS:
+            a, b = (sample(kind).to(device) for kind in (first, second))
+            if first in ("conjugate", "negative"):
+                a = a.conj() if first == "conjugate" else sample("complex").to(device).conj().imag
+            if second in ("conjugate", "negative"):
+                base = sample("complex").to(device).conj()
+                b = base if second == "conjugate" else base.imag
+            made += [torch.add(a, 1), torch.mul(b, b), torch.sum(a), b.reciprocal()]
+        return made
+
+    for got, wanted in zip(results("maca"), results("cpu"), strict=True):
+        assert (got.dtype, got.stride()) == (wanted.dtype, wanted.stride())
+        torch.testing.assert_close(got.cpu(), wanted, equal_nan=True)
+
+
+def test_an_out_that_was_resized_leaves_the_next_one_alone():
+    one = torch.ones(5, device="maca")
+    small, other = (torch.empty(0, device="maca") for _ in range(2))
+    torch.add(one, one, out=small)
+    torch.add(one[:2], 2, out=other)
+    assert (small.tolist(), other.tolist()) == ([2] * 5, [3, 3])
+    assert (small.untyped_storage().nbytes(), other.untyped_storage().nbytes()) == (20, 8)
+
+
+def test_after_inference_mode_operators_write_in_place_as_before():
+    """In a new thread, which has lent nothing yet."""
+    seen: list[list[float]] = []
+
+    def work() -> None:
+        with torch.inference_mode():
+            torch.ones(3, device="maca").mul_(2).neg()
+        x = [torch.ones(3, device="maca") for _ in range(3)]
+        torch._foreach_add_(x, 1)
+        x[0].add_(x[1])
+        seen.extend(tensor.tolist() for tensor in x)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(60)
+    assert seen == [[4] * 3, [2] * 3, [2] * 3]
+
+
+# --------------------------------------------------------------------------------------------------- lists --
+
+
+def lists(device: str) -> dict[str, list[torch.Tensor]]:
+    """Lists whose tensors are new, the same, or share memory."""
+    base = torch.arange(80.0, device=device)
+    apart = [base[i : i + 2].clone() for i in range(0, 80, 2)]
+    return {
+        "few": apart[:3],
+        "many": apart,
+        "slices": list(base.split(2)),
+        "one in many places": [apart[0], apart[1], apart[0], apart[0]],
+        "another order": apart[::-1],
+    }
+
+
+@pytest.mark.parametrize("first", lists("cpu"))
+@pytest.mark.parametrize("second", lists("cpu"))
+def test_lists_may_share_tensors_and_memory(first, second):
+    def results(device: str) -> list[torch.Tensor]:
+        all_lists = lists(device)
+        a, b = all_lists[first], all_lists[second]
+        count = min(len(a), len(b))
+        a, b = a[:count], b[:count]
+        made = [torch.cat(a), torch.cat(b), torch.cat(a + b), torch.stack(b)]
+        made += [*torch._foreach_add(a, b), *torch._foreach_mul(a, 2), *torch._foreach_norm(b)]
+        if first != "one in many places" and second == first:
+            torch._foreach_addcmul_(a, b, b, value=0.5)
+        return [*made, *a]
+
+    for got, wanted in zip(results("maca"), results("cpu"), strict=True):
+        assert got.device.type == "maca"
+        torch.testing.assert_close(got.cpu(), wanted)
+
+
+def test_results_that_share_memory_share_it_on_the_device():
+    """CUDA's kernel makes all norms in one piece of memory."""
+    norms = torch._foreach_norm([torch.full((4,), float(i), device="maca") for i in range(20)])
+    assert [norm.item() for norm in norms] == [2.0 * i for i in range(20)]
+    norms[3].fill_(-1)
+    assert torch.stack(norms).tolist() == [2.0 * i if i != 3 else -1 for i in range(20)]
+
+
+def test_a_list_with_tensors_elsewhere_is_refused():
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+        torch.cat([torch.ones(2, device="maca"), torch.ones(2)])
