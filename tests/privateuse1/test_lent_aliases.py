@@ -200,7 +200,10 @@ def test_an_out_that_was_resized_leaves_the_next_one_alone():
 
 
 def test_after_inference_mode_operators_write_in_place_as_before():
-    """In a new thread, which has lent nothing yet."""
+    """In a new thread, which has lent nothing yet.
+
+    CUDA's kernels over lists count versions, which tensors made in inference mode have not.
+    """
     seen: list[list[float]] = []
 
     def work() -> None:
