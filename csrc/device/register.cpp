@@ -29,6 +29,7 @@
 #include "device/recurrent.h"
 #include "device/refused.h"
 #include "device/shared.h"
+#include "device/sparse.h"
 #include "device/views.h"
 
 namespace tefl::device {
@@ -93,11 +94,33 @@ void register_autocast_kernels() {
   open_library("_", DispatchKey::AutocastPrivateUse1).fallback(CppFunction::makeFallthrough());
 }
 
+// Where a composite kernel would go on with a tensor that nothing can be done with, instead of the fallback.
+void register_refusals_of_compressed() {
+  constexpr auto kCompressed = DispatchKey::SparseCsrPrivateUse1;
+  auto& dispatcher = c10::Dispatcher::singleton();
+  auto& aten = open_library("aten", kCompressed);
+  aten.impl("_sparse_compressed_tensor_unsafe", refusal(kCompressed));
+  for (const auto& name : dispatcher.getAllOpNames()) {
+    const auto op = dispatcher.findOp(name);
+    if (name.getNamespace() != "aten" || !op || !op->hasSchema()) continue;
+    if (op->hasKernelForDispatchKey(DispatchKey::SparseCsrCPU))
+      aten.impl(c10::toString(name).c_str(), refusal(kCompressed));
+  }
+}
+
 void register_refusals() {
-  for (const DispatchKey key : kRefusedKeys) open_library("_", key).fallback(refusal(key));
-  // Composite, so that it would make a tensor with which nothing can be done.
-  open_library("aten", DispatchKey::SparseCsrPrivateUse1)
-      .impl("_sparse_compressed_tensor_unsafe", refusal(DispatchKey::SparseCsrPrivateUse1));
+  for (const DispatchKey key : kRefusedKeys) {
+    const bool computed = key == DispatchKey::SparsePrivateUse1 && !alias_target().copies;
+    if (!computed) open_library("_", key).fallback(refusal(key));
+  }
+  register_refusals_of_compressed();
+}
+
+void register_sparse_tensors() {
+  if (alias_target().copies) return;
+  constexpr auto kSparse = DispatchKey::SparsePrivateUse1;
+  register_sparse(open_library("aten", kSparse), open_library("aten", DispatchKey::PrivateUse1),
+                  open_library("_", kSparse));
 }
 
 int register_alias_kernels() {
@@ -126,6 +149,7 @@ int register_operators() {
   register_copy_of_lazy_tensors();
   register_autocast_kernels();
   register_refusals();
+  register_sparse_tensors();
   install_attention_choice();
   return register_alias_kernels();
 }
