@@ -3,7 +3,8 @@
     python benchmarks/opinfo_cuda.py --json FILE [--dtype float32 int64] [--sample-fraction 0.1] [--jobs 14]
 
 Plain CUDA and the device run in processes of their own, because autograd takes a claimed device for the one
-accelerator. A sample that fails on plain CUDA is not counted. Exit status 1 if one fails that
+accelerator. A sample that fails on plain CUDA is not counted, and one that differs where torch warns that
+plain CUDA has no deterministic algorithm is counted apart, as `unrepeatable`. Exit status 1 if one fails that
 `opinfo_deviations.py` does not list, or if operators could not be run in the time of --limit; the file is
 written in any case.
 """
@@ -27,23 +28,23 @@ from facts import now, versions
 from opinfo_compare import SEED, message
 from opinfo_deviations import deviation_of
 from opinfo_operators import UNINITIALISED
-from opinfo_record import Outcome, Task, file_of, ops_of, record, record_all
+from opinfo_record import Outcome, Result, Task, file_of, ops_of, record, record_all
 from torch.utils._pytree import tree_flatten
 
 DTYPES = ("float32", "bfloat16", "int64", "bool", "complex64")
 DEVICE = "maca"
+COUNTED = ("passed", "listed", "unrepeatable", "failed", "skipped")
+NOT_CLOSE = "are not close!"
 
 
 def compare(name: str, plain: Outcome, ours: Outcome, options: argparse.Namespace) -> str | None:
     """Return None where a sample's outcomes agree, else what is wrong with ours."""
     if isinstance(ours, str):
         return ours
-    wanted_places, wanted = plain
-    places, got = ours
-    if places != [DEVICE if place == options.plain else place for place in wanted_places]:
-        return f"results are on {places}"
+    if ours.places != [DEVICE if place == options.plain else place for place in plain.places]:
+        return f"results are on {ours.places}"
     try:
-        for mine, right in zip(tree_flatten(got)[0], tree_flatten(wanted)[0], strict=True):
+        for mine, right in zip(tree_flatten(ours.values)[0], tree_flatten(plain.values)[0], strict=True):
             if name in UNINITIALISED and isinstance(right, torch.Tensor):
                 mine, right = torch.zeros_like(mine), torch.zeros_like(right)
             torch.testing.assert_close(mine, right, equal_nan=True)
@@ -55,13 +56,13 @@ def compare(name: str, plain: Outcome, ours: Outcome, options: argparse.Namespac
 def judge(
     name: str, dtype: str, plain: Any, ours: Any, options: argparse.Namespace
 ) -> tuple[Counter[str], list[str]]:
-    """Count an operator's samples: passed, listed, failed, skipped; return the errors too."""
+    """Count an operator's samples: passed, listed, unrepeatable, failed, skipped; return the errors too."""
     counts, errors = Counter[str](), []
     if isinstance(plain, str):
         return Counter(skipped=1), []
     if isinstance(ours, str) or len(ours) != len(plain):
         wrong = ours if isinstance(ours, str) else f"{len(ours)} samples, {len(plain)} on {options.plain}"
-        plain, ours = [([], ())], [wrong]
+        plain, ours = [Result([], (), True)], [wrong]
     for wanted, got in zip(plain, ours, strict=True):
         error = None if isinstance(wanted, str) else compare(name.partition(".")[0], wanted, got, options)
         if isinstance(wanted, str):
@@ -70,6 +71,8 @@ def judge(
             counts["passed"] += 1
         elif deviation_of(name, dtype, error) is not None:
             counts["listed"] += 1
+        elif error.endswith(NOT_CLOSE) and not wanted.repeatable:
+            counts["unrepeatable"] += 1
         else:
             counts["failed"] += 1
             errors.append(error)
@@ -104,8 +107,8 @@ def summary(dtype: str, names: Iterable[str], folder: Path, options: argparse.Na
         total += counts
         if errors:
             failures[name] = errors
-    samples = total["passed"] + total["listed"] + total["failed"]
-    counted = {key: total[key] for key in ("passed", "listed", "failed", "skipped")}
+    samples = total.total() - total["skipped"]
+    counted = {key: total[key] for key in COUNTED}
     return {"samples": samples, **counted, "ops_not_run": not_run, "failures": failures}
 
 

@@ -26,8 +26,16 @@ from opinfo_compare import as_leaf, message, moved, tensors_in
 from opinfo_operators import full_name, run_sample, samples_of
 from torch.utils._pytree import tree_map
 
-Outcome = tuple[list[str], Any] | str
-"""Of one sample: where the results lay and their values on the CPU; or how it failed."""
+
+class Result(NamedTuple):
+    """Of one sample: where the results lay, and their values on the CPU."""
+
+    places: list[str]
+    values: Any
+    repeatable: bool  # torch has not warned that the algorithm adds up in any order
+
+
+Outcome = Result | str  # or how the sample failed
 Task = tuple[str, str]  # a dtype and the name of an operator
 
 LOST = 3  # the exit status of a process whose GPU context no longer answers
@@ -37,10 +45,14 @@ LOST = 3  # the exit status of a process whose GPU context no longer answers
 
 @functools.cache
 def ops_of(dtype: torch.dtype, plain: str) -> dict[str, Any]:
-    """Return every OpInfo that has samples of `dtype` on the plain device, by full name."""
+    """Return every OpInfo that has samples of `dtype` on the plain device, by full name.
+
+    Not those of torch.cuda.jiterator: it compiles functions for tensors of CUDA by name, and is no operator.
+    """
     from torch.testing._internal.common_methods_invocations import op_db
 
-    return {full_name(op): op for op in op_db if dtype in op.supported_dtypes(plain)}
+    known = [op for op in op_db if dtype in op.supported_dtypes(plain)]
+    return {full_name(op): op for op in known if not op.name.startswith("jiterator_")}
 
 
 def outcome_of(op: Any, sample: Any, device: str, plain: str) -> Outcome:
@@ -49,9 +61,13 @@ def outcome_of(op: Any, sample: Any, device: str, plain: str) -> Outcome:
         arguments = (sample.input, sample.args, sample.kwargs)
         if device != plain:
             arguments = tree_map(lambda value: moved(value, plain, device), arguments)
-        everything = run_sample(op, tree_map(as_leaf, arguments))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            everything = run_sample(op, tree_map(as_leaf, arguments))
+        repeatable = not any("deterministic implementation" in str(each.message) for each in caught)
         places = [t.device.type for t in tensors_in(everything)]
-        return places, tree_map(lambda v: v.detach().cpu() if isinstance(v, torch.Tensor) else v, everything)
+        values = tree_map(lambda v: v.detach().cpu() if isinstance(v, torch.Tensor) else v, everything)
+        return Result(places, values, repeatable)
     except Exception as error:  # noqa: BLE001 - an operator may fail in any way
         return message(error)
 
@@ -70,7 +86,10 @@ def record_op(op: Any, dtype: torch.dtype, options: argparse.Namespace) -> list[
 
 
 def be_repeatable() -> None:
-    """Choose, under both names alike, the algorithms that give the same numbers every time."""
+    """Choose, under both names alike, the algorithms that give the same numbers every time.
+
+    Where torch has none it warns, which `outcome_of` notes.
+    """
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
@@ -155,6 +174,7 @@ def run_process(tasks: list[Task], device: str, folder: Path, options: argparse.
     """Have one process record the tasks, until it has, is silent for too long, or the time is over."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("TEFL_")}
     env |= {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+    env |= {"PYTHONHASHSEED": "0"}  # some samples come in the order of a set
     said = folder / f"said by {threading.get_ident()}"
     with said.open("w") as errors:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": errors}

@@ -94,14 +94,39 @@ def test_a_difference_in_place_or_value_is_a_failure(monkeypatch: pytest.MonkeyP
     monkeypatch.syspath_prepend(str(SCRIPT.parent))
     monkeypatch.delitem(sys.modules, "opinfo_cuda", raising=False)
     from opinfo_cuda import compare, judge
+    from opinfo_record import Result
 
     options = argparse.Namespace(plain="cuda")
-    right = (["cuda"], (torch.ones(2), []))
-    assert compare("add", right, (["maca"], (torch.ones(2), [])), options) is None
-    assert compare("add", right, (["cpu"], (torch.ones(2), [])), options) == "results are on ['cpu']"
-    assert "not close" in str(compare("add", right, (["maca"], (torch.zeros(2), [])), options))
-    assert compare("empty", right, (["maca"], (torch.zeros(2), [])), options) is None
+    right, wrong = Result(["cuda"], (torch.ones(2), []), True), Result(["maca"], (torch.zeros(2), []), True)
+    elsewhere = right._replace(places=["cpu"])
+    assert compare("add", right, right._replace(places=["maca"]), options) is None
+    assert compare("add", right, elsewhere, options) == "results are on ['cpu']"
+    assert "not close" in str(compare("add", right, wrong, options))
+    assert compare("empty", right, wrong, options) is None
     assert compare("add", right, "ValueError: no", options) == "ValueError: no"
     counts, errors = judge("add", "float32", [right, "fails"], ["ValueError: no", "fails"], options)
     assert (dict(counts), errors) == ({"failed": 1, "skipped": 1}, ["ValueError: no"])
     assert judge("add", "float32", [right], "the process ended with -11", options)[0]["failed"] == 1
+    loose = right._replace(repeatable=False)
+    assert judge("add", "float32", [right, loose], [wrong, wrong], options)[0] == {
+        "failed": 1,
+        "unrepeatable": 1,
+    }
+    assert judge("add", "float32", [loose], [elsewhere], options)[0] == {"failed": 1}
+
+
+def test_a_result_that_torch_warns_is_not_repeatable_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    from opinfo_record import outcome_of
+
+    sample = argparse.Namespace(input=torch.zeros(3), args=(), kwargs={})
+    index = torch.tensor([0, 0])
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        exact = outcome_of(lambda x: x + 1, sample, "cpu", "cpu")
+        loose = outcome_of(lambda x: x.put_(index, torch.ones(2)), sample, "cpu", "cpu")
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert (exact.repeatable, loose.repeatable) == (True, False)
