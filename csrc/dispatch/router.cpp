@@ -25,6 +25,14 @@ PyRef raised() {
   return PyRef::steal(value);
 }
 
+// What is_alias_of asks, without its further look at storages that several interpreters share.
+bool has_storage_of(const at::Tensor& tensor, const at::Tensor& other) {
+  const auto storage = [](const at::Tensor& of) {
+    return of.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+  };
+  return storage(tensor) == storage(other);
+}
+
 // Autograd would take a view that it knows for a part of what it is a view of, and so for that one's history.
 void forget_that_it_is_a_view(c10::IValue& result) {
   if (!result.isTensor() || !result.toTensor().defined()) return;
@@ -133,7 +141,7 @@ PyRef Router::called(const torch::jit::Stack& stack, const Line& line, const PyR
   const Versions before = read_only_.versions(stack);
   PyRef returned = convention_.call(callable.get(), arguments);
   if (!returned && !PyErr_ExceptionMatches(PyExc_Exception)) return returned;  // an interrupt stays one
-  if (const auto argument = read_only_.written(stack, before)) refuse_write(line, *argument);
+  if (const std::string* argument = read_only_.written(stack, before)) refuse_write(line, *argument);
   return returned;
 }
 
@@ -157,22 +165,24 @@ bool Router::accepts(const Line& line, const PythonArguments& arguments) const {
 bool Router::keeps_promises(const torch::jit::Stack& stack, const Line& line, const Results& results) const {
   if (line.promises.empty()) return true;
   if (line.promises.size() != results.size()) return false;
-  c10::SmallVector<const at::Tensor*, 16> taken;  // whose memory is not a result's
-  for (size_t i = stack.size() - convention_.arity(); i < stack.size(); ++i) {
-    if (stack[i].isTensor() && stack[i].toTensor().defined()) taken.push_back(&stack[i].toTensor());
-    if (stack[i].isTensorList()) return false;  // Python looks into lists
+  if (convention_.has_lists()) return false;  // Python looks into them
+  const bool may_be_inference = c10::InferenceMode::is_enabled();
+  c10::SmallVector<const at::Tensor*, 16> others;  // whose memory is not a result's
+  const c10::IValue* const first = stack.data() + (stack.size() - convention_.arity());
+  for (const size_t i : convention_.tensors()) {
+    if (first[i].isTensor() && first[i].toTensor().defined()) others.push_back(&first[i].toTensor());
   }
-  const size_t arguments = taken.size();
+  const auto device = others.empty() ? std::nullopt : std::make_optional(others.front()->device());
   for (size_t i = 0; i < results.size(); ++i) {
     if (!results[i].isTensor()) continue;
     const at::Tensor& result = results[i].toTensor();
     if (line.promises[i] && !line.promises[i]->is_kept_by(result)) return false;
-    if (result.is_inference() && !c10::InferenceMode::is_enabled()) return false;
-    if (arguments > 0 && result.device() != taken[0]->device()) return false;
-    for (const at::Tensor* other : taken) {
-      if (result.is_alias_of(*other)) return false;
+    if (result.is_inference() && !may_be_inference) return false;
+    if (device && result.device() != *device) return false;
+    for (const at::Tensor* other : others) {
+      if (has_storage_of(result, *other)) return false;
     }
-    taken.push_back(&result);
+    others.push_back(&result);
   }
   return true;
 }

@@ -23,6 +23,7 @@ size_t next_index() {
 }
 
 bool is_same_layout(at::IntArrayRef sizes, at::IntArrayRef have, at::IntArrayRef want) {
+  if (have == want) return true;
   for (size_t i = 0; i < sizes.size(); ++i) {
     if (sizes[i] == 0) return true;
   }

@@ -25,6 +25,9 @@ Convention::Convention(const c10::FunctionSchema& schema) {
   std::vector<std::string> names;
   for (const c10::Argument& argument : schema.arguments()) {
     kinds_.push_back(kind_of(*argument.real_type()));
+    const bool holds_tensors = argument.type()->str().find("Tensor") != std::string::npos;
+    if (kinds_.back() == Kind::kTensor) tensors_.push_back(kinds_.size() - 1);
+    has_lists_ = has_lists_ || (holds_tensors && kinds_.back() != Kind::kTensor);
     if (argument.kwarg_only()) {
       names.push_back(argument.name());
     } else {

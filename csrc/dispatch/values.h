@@ -38,6 +38,10 @@ class Convention {
 
   size_t arity() const { return kinds_.size(); }
   size_t results() const { return results_.size(); }
+  // The positions of the arguments that are a tensor or none.
+  const std::vector<size_t>& tensors() const { return tensors_; }
+  // Whether an argument may be a list of tensors, or what else holds some.
+  bool has_lists() const { return has_lists_; }
 
   // The arguments on top of the stack, which stay there.
   void read(const torch::jit::Stack& stack, PythonArguments& arguments) const;
@@ -58,6 +62,8 @@ class Convention {
   bool take_one(PyObject* object, size_t index, Results& results) const;
 
   std::vector<Kind> kinds_;
+  std::vector<size_t> tensors_;
+  bool has_lists_ = false;
   size_t positional_ = 0;
   PyRef names_;  // of the keyword-only arguments, a tuple
   std::vector<c10::TypePtr> results_;

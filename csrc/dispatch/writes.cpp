@@ -2,8 +2,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <algorithm>
-
 namespace tefl::dispatch {
 namespace {
 
@@ -51,29 +49,30 @@ void ReadOnly::each_tensor(const torch::jit::Stack& stack, const std::vector<siz
   }
 }
 
-Versions ReadOnly::versions(const torch::jit::Stack& stack) const {
-  c10::SmallVector<at::Tensor, 4> written;
-  each_tensor(stack, written_, [&](size_t, const at::Tensor& tensor) {
-    if (tensor.defined() && tensor.has_storage()) written.push_back(tensor);
+bool ReadOnly::is_written_too(const torch::jit::Stack& stack, const at::Tensor& tensor) const {
+  bool shares = false;
+  each_tensor(stack, written_, [&](size_t, const at::Tensor& other) {
+    shares = shares || (other.defined() && other.has_storage() && tensor.is_alias_of(other));
   });
-  const auto is_written_too = [&](const at::Tensor& tensor) {
-    return std::any_of(written.begin(), written.end(),
-                       [&](const at::Tensor& other) { return tensor.is_alias_of(other); });
-  };
+  return shares;
+}
+
+Versions ReadOnly::versions(const torch::jit::Stack& stack) const {
   Versions found;
   each_tensor(stack, positions_, [&](size_t, const at::Tensor& tensor) {
-    const bool is_telling = tensor.defined() && (!tensor.has_storage() || !is_written_too(tensor));
-    found.push_back(is_telling ? version(tensor) : std::nullopt);
+    const bool is_silent =
+        !written_.empty() && tensor.defined() && tensor.has_storage() && is_written_too(stack, tensor);
+    found.push_back(is_silent ? std::nullopt : version(tensor));
   });
   return found;
 }
 
-std::optional<std::string> ReadOnly::written(const torch::jit::Stack& stack, const Versions& since) const {
-  std::optional<std::string> name;
+const std::string* ReadOnly::written(const torch::jit::Stack& stack, const Versions& since) const {
+  const std::string* name = nullptr;
   size_t next = 0;
   each_tensor(stack, positions_, [&](size_t i, const at::Tensor& tensor) {
     const std::optional<uint32_t> before = since[next++];
-    if (before && version(tensor) != before && !name) name = names_[i];
+    if (before && version(tensor) != before && name == nullptr) name = &names_[i];
   });
   return name;
 }

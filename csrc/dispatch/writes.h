@@ -20,13 +20,15 @@ class ReadOnly {
   explicit ReadOnly(const c10::FunctionSchema& schema);
 
   Versions versions(const torch::jit::Stack& stack) const;
-  // The name of an argument on top of the stack that has been written since; none if none was.
-  std::optional<std::string> written(const torch::jit::Stack& stack, const Versions& since) const;
+  // The name of an argument on top of the stack that has been written since; null if none was.
+  const std::string* written(const torch::jit::Stack& stack, const Versions& since) const;
 
  private:
   // Visits the tensors of the arguments at these positions, with the number of the position.
   template <class Visit>
   void each_tensor(const torch::jit::Stack& stack, const std::vector<size_t>& positions, Visit visit) const;
+  // Whether the tensor lies in the memory of an argument that the op writes.
+  bool is_written_too(const torch::jit::Stack& stack, const at::Tensor& tensor) const;
 
   size_t arity_;
   std::vector<size_t> positions_;

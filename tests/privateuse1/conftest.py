@@ -76,7 +76,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in ours:
         if item.path.name.startswith("test_sim_"):
             item.add_marker(pytest.mark.sim_only("about the simulator itself"))
-        elif {"closed", "device_kernels"} & set(getattr(item, "fixturenames", ())):
+        elif {"closed", "device_kernels", "hold"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.sim_only("holds streams by kernels of the simulator"))
         only = item.get_closest_marker("sim_only")
         if only is not None and PROVIDER != "sim":
