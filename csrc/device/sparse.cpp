@@ -114,15 +114,13 @@ void register_makers(torch::Library& dense) {
 void register_sparse(torch::Library& sparse, torch::Library& dense, torch::Library& any) {
   register_structure(sparse);
   register_makers(dense);
-  auto& dispatcher = c10::Dispatcher::singleton();
-  for (const auto& name : dispatcher.getAllOpNames()) {
-    const auto op = dispatcher.findOp(name);
-    if (name.getNamespace() != "aten" || !op || !op->hasSchema()) continue;
-    if (op->hasKernelForDispatchKey(c10::DispatchKey::SparsePrivateUse1)) continue;
-    if (!op->hasKernelForDispatchKey(sparse_alias_key())) continue;
-    sparse.impl(c10::toString(name).c_str(), sparse_kernel(*op));
-  }
   any.fallback(torch::CppFunction::makeFromBoxedFunction<&sparse_fallback>());
+}
+
+void register_sparse_operator(torch::Library& sparse, const c10::OperatorHandle& op) {
+  if (op.hasKernelForDispatchKey(c10::DispatchKey::SparsePrivateUse1)) return;
+  if (!op.hasKernelForDispatchKey(sparse_alias_key())) return;
+  sparse.impl(c10::toString(op.operator_name()).c_str(), sparse_kernel(op));
 }
 
 }  // namespace tefl::device

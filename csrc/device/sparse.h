@@ -10,4 +10,8 @@ namespace tefl::device {
 /// the fallback. Call it before the alias kernels are registered.
 void register_sparse(torch::Library& sparse, torch::Library& dense, torch::Library& any);
 
+/// Lets `op`, of aten, compute on sparse tensors, if the alias device's can and it does not yet. After
+/// register_sparse().
+void register_sparse_operator(torch::Library& sparse, const c10::OperatorHandle& op);
+
 }  // namespace tefl::device
