@@ -5,9 +5,9 @@
 
 The samples are those of `torch.testing._internal`: operators (OpInfo) and modules (ModuleInfo) forward and
 backward, optimizers (OptimizerInfo) over some steps. One that fails on the CPU itself is not counted. What
-`opinfo_deviations.py` lists is counted apart; any other failure ends the run with exit status 1. Samples run
-in worker processes, so that a crash is a failure of what crashed. Without TEFL_PROVIDER the built-in `sim`
-provider is claimed under the name given by --device.
+`opinfo_deviations.py` lists is counted apart; any other failure ends the run with exit status 1, and so do
+more than 0.3% of listed samples. Samples run in worker processes, so that a crash is a failure of what
+crashed. Without TEFL_PROVIDER the built-in `sim` provider is claimed under the name given by --device.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ USUAL = {
     "optimizer": ("float32", "float64", "bfloat16", "complex64"),
 }
 
+#: The most samples of a database that may be listed, and of how many at least: of fewer one is too many.
+LISTED_LIMIT, LIMIT_HOLDS_FROM = 0.003, 1000
+
 
 def summary(results: list[OpResult]) -> dict[str, Any]:
     """Return the counts of one dtype, the rate and the operators that fail without being listed."""
@@ -54,6 +57,17 @@ def summary(results: list[OpResult]) -> dict[str, Any]:
     }
 
 
+def share_listed(dtypes: dict[str, dict[str, Any]]) -> tuple[int, int]:
+    """Return how many samples of all dtypes are listed, and of how many."""
+    return sum(c["listed"] for c in dtypes.values()), sum(c["samples"] for c in dtypes.values())
+
+
+def too_many_listed(facts: dict[str, Any]) -> bool:
+    """Return whether more than LISTED_LIMIT of a run over the whole database are listed."""
+    listed, samples = share_listed(facts["dtypes"])
+    return samples >= LIMIT_HOLDS_FROM and listed > LISTED_LIMIT * samples and not facts["only"]
+
+
 COLUMNS = ("ops", "ops_passed", "samples", "passed", "listed", "failed", "skipped")
 
 
@@ -67,6 +81,8 @@ def print_summary(facts: dict[str, Any]) -> None:
     for dtype, counts in facts["dtypes"].items():
         cells = "".join(f"{counts[column]:>11}" for column in COLUMNS)
         print(f"{dtype:10}{cells}{counts['rate']:>10.2%}")
+    listed, samples = share_listed(facts["dtypes"])
+    print(f"listed: {listed} of {samples}, {listed / max(1, samples):.3%} (at most {LISTED_LIMIT:.1%})")
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
@@ -106,11 +122,18 @@ def main() -> None:
         worker(DATABASES[arguments.db], arguments.device, arguments.sample_fraction, arguments.module)
         return
     dtypes = {dtype: summary(results) for dtype, results in check(arguments).items()}
-    facts = {"db": arguments.db, "device": arguments.device, "torch": torch.__version__, "dtypes": dtypes}
+    facts: dict[str, Any] = {
+        "db": arguments.db,
+        "device": arguments.device,
+        "torch": torch.__version__,
+        "sample_fraction": arguments.sample_fraction,
+        "only": arguments.ops or [],
+        "dtypes": dtypes,
+    }
     print_summary(facts)
     if arguments.json:
         arguments.json.write_text(json.dumps(facts, indent=1) + "\n")
-    sys.exit(any(counts["failed"] for counts in dtypes.values()))
+    sys.exit(any(counts["failed"] for counts in dtypes.values()) or too_many_listed(facts))
 
 
 def check(arguments: argparse.Namespace) -> dict[str, list[OpResult]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
+from opinfo_choices import as_chosen_on
 from opinfo_deviations import deviation_of
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_flatten, tree_map
@@ -42,20 +43,25 @@ class Database(Protocol):
 
 def to_cpu(value: Any, device: str) -> Any:
     """Return the CPU's twin of a sample's argument: a leaf over a copy of the same storage."""
+    return as_chosen_on(device, moved(value, device, "cpu"))
+
+
+def moved(value: Any, source: str, target: str) -> Any:
+    """Return the twin on `target` of a sample's argument on `source`; what is elsewhere stays as it is."""
     if isinstance(value, PackedSequence):
-        return PackedSequence(*(to_cpu(part, device) for part in value))
-    if isinstance(value, torch.Tensor) and value.device.type == device and value.layout == torch.strided:
-        storage = value.untyped_storage().cpu()
-        twin = torch.empty(0, dtype=value.dtype).set_(
-            storage, value.storage_offset(), value.shape, value.stride()
-        )
+        return PackedSequence(*(moved(part, source, target) for part in value))
+    if isinstance(value, torch.Tensor) and value.device.type == source and value.layout == torch.strided:
+        storage = value.untyped_storage()
+        copied = torch.UntypedStorage(storage.nbytes(), device=target).copy_(storage)
+        twin = torch.empty(0, dtype=value.dtype, device=target)
+        twin.set_(copied, value.storage_offset(), value.shape, value.stride())
         twin = twin.conj() if value.is_conj() else twin
         twin = torch._neg_view(twin) if value.is_neg() else twin
         return twin.requires_grad_(value.requires_grad)
-    if isinstance(value, torch.Tensor):
-        return value.detach().cpu().requires_grad_(value.requires_grad)
-    if isinstance(value, str | torch.device) and str(value).partition(":")[0] == device:
-        return "cpu"  # factories are told where to put their result
+    if isinstance(value, torch.Tensor) and (value.device.type == source or target == "cpu"):
+        return value.detach().to(target).requires_grad_(value.requires_grad)
+    if isinstance(value, str | torch.device) and str(value).partition(":")[0] == source:
+        return target  # factories are told where to put their result
     return value
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import random
 from typing import Any
 
+import numpy as np
 import torch
 from opinfo_compare import (
     SEED,
@@ -63,6 +65,8 @@ def full_name(op: Any) -> str:
 def samples_of(op: Any, device: str, dtype: torch.dtype, fraction: float, alias: str = "cpu") -> list[Any]:
     """Return an operator's samples on `device`, or a repeatable fraction of them."""
     torch.manual_seed(SEED)
+    random.seed(SEED)  # some samples are shuffled
+    np.random.seed(SEED)
     differentiable = dtype in op.supported_backward_dtypes(alias)
     return some_of(
         list(op.sample_inputs(device, dtype, requires_grad=differentiable)), fraction, full_name(op)

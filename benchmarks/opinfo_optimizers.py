@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from opinfo_choices import capturable_on_cpu
 from opinfo_compare import SEED, OpResult, compare, count, gradients, message, some_of, tensors_in
-from torch.utils._pytree import tree_map
 
 STEPS = 4
 Kwargs = dict[str, Any]
@@ -39,15 +39,11 @@ def _by_name() -> dict[str, Any]:
 
 
 def configurations(info: Any, dtype: torch.dtype) -> list[Kwargs]:
-    """Return the keyword arguments to try: all that PyTorch tries on CUDA, and each without a choice made.
-
-    In bfloat16 the capturable ones are left out: they round elsewhere than what the CPU has beside them.
-    """
+    """Return the keyword arguments to try: all that PyTorch tries on CUDA, and each without a choice made."""
     from torch.testing._internal.common_optimizers import _get_optim_inputs_including_global_cliquey_kwargs
 
     chosen = _get_optim_inputs_including_global_cliquey_kwargs("cuda", dtype, info)
-    every = [each.kwargs for each in (*info.optim_inputs_func("cuda", dtype), *chosen)]
-    return [kwargs for kwargs in every if dtype != torch.bfloat16 or not kwargs.get("capturable")]
+    return [each.kwargs for each in (*info.optim_inputs_func("cuda", dtype), *chosen)]
 
 
 def describe(kwargs: Kwargs) -> str:
@@ -56,16 +52,9 @@ def describe(kwargs: Kwargs) -> str:
 
 
 def for_cpu(info: Any, kwargs: Kwargs) -> Kwargs:
-    """Return what computes the same on the CPU.
-
-    There no optimizer is capturable: numbers stand for its tensors. Where no choice is made, an accelerator
-    takes the foreach implementation and the CPU does not.
-    """
-    if kwargs.get("capturable"):
-        kwargs = tree_map(lambda v: v.item() if isinstance(v, torch.Tensor) else v, kwargs)
-        kwargs = {**kwargs, "capturable": False}
+    """Return what computes the same on the CPU: where no choice is made, an accelerator takes foreach."""
     if "foreach" in info.supported_impls and not {"foreach", "fused", "differentiable"} & set(kwargs):
-        kwargs = {**kwargs, "foreach": True}
+        return {**kwargs, "foreach": True}
     return kwargs
 
 
@@ -122,7 +111,8 @@ def compare_state(got: list[torch.Tensor], wanted: list[torch.Tensor], device: s
 def check_configuration(info: Any, kwargs: Kwargs, device: str, dtype: torch.dtype) -> str | None:
     """Return None if the sample passes, "skipped" if the CPU fails too, else what went wrong."""
     try:
-        wanted = train(info, for_cpu(info, kwargs), "cpu", dtype)
+        with capturable_on_cpu():
+            wanted = train(info, for_cpu(info, kwargs), "cpu", dtype)
     except Exception:  # noqa: BLE001
         return "skipped"  # whatever it is, it is not the device's
     try:

@@ -56,7 +56,8 @@ void copy_block_on_device(const at::Tensor& source, const at::Tensor& destinatio
   try {
     order_streams(stream, other);
   } catch (const c10::Error&) {
-    drain_stream(stream);  // or the memory would be used again while it is still written
+    // Or the memory would be used again while it is still read and written.
+    if (!drain_stream(stream)) keep_for_ever({source.storage(), destination.storage()});
     throw;
   }
 }

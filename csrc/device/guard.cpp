@@ -1,5 +1,6 @@
 #include "device/guard.h"
 
+#include <c10/core/DeviceCapability.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "device/allocator.h"
@@ -60,6 +61,17 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
   void destroyEvent(void* event, const c10::DeviceIndex index) const noexcept override {
     destroy_event(event, index);
+  }
+
+  // A dtype counts where tensors of it can be allocated and converted. No provider has to say: the alias
+  // device does both, for all dtypes but those whose numbers stand for others.
+  c10::DeviceCapability getDeviceCapability(c10::Device device) const override {
+    resolve_index(device.index());
+    c10::DeviceCapability capability;
+    auto& dtypes = capability.capability_data.supported_scalar_types;
+    dtypes.has_QInt8 = dtypes.has_QUInt8 = dtypes.has_QInt32 = 0;
+    dtypes.has_QUInt4x2 = dtypes.has_QUInt2x4 = 0;
+    return capability;
   }
 
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {

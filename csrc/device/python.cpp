@@ -18,6 +18,7 @@
 #include "device/register.h"
 #include "device/shared.h"
 #include "device/streams.h"
+#include "device/unusable.h"
 
 namespace tefl::device {
 namespace {
@@ -140,6 +141,8 @@ void bind_claiming(py::module_& m) {
       py::arg("handle"), "What stands in the way of claim(): [(defect, remedy)].");
   m.def("claim", wrap_pybind_function(&claim_from_python), py::arg("handle"), py::arg("device_name"),
         "Make a provider the process's device. Returns how many operators run through the alias kernel.");
+  m.def("install_unusable", &install_unusable, py::arg("message"),
+        "Let torch's generators, streams, events and pinned memory of the device raise `message`.");
   m.def("has_kernel", wrap_pybind_function(&has_kernel), py::arg("op_name"), py::arg("key"),
         "Whether an operator has a kernel of its own for a dispatch key.");
 }

@@ -8,7 +8,8 @@
 
 namespace tefl::device {
 
-/// The dispatch keys of sparse, quantized and nested tensors of the device.
+/// The dispatch keys of sparse, quantized and nested tensors of the device. Those in coordinate form it has
+/// after all where its memory can be computed on (device/sparse.h).
 constexpr c10::DispatchKey kRefusedKeys[] = {
     c10::DispatchKey::SparsePrivateUse1, c10::DispatchKey::SparseCsrPrivateUse1,
     c10::DispatchKey::QuantizedPrivateUse1, c10::DispatchKey::NestedTensorPrivateUse1};

@@ -29,6 +29,7 @@
 #include "device/recurrent.h"
 #include "device/refused.h"
 #include "device/shared.h"
+#include "device/sparse.h"
 #include "device/views.h"
 
 namespace tefl::device {
@@ -53,7 +54,7 @@ constexpr const char* kAliasedComposites[] = {"aten::_convolution", "aten::convo
                                               "aten::convolution_backward"};
 
 bool is_aliased(const c10::OperatorName& name, const c10::OperatorHandle& op) {
-  if (name.getNamespace() != "aten" || op.hasKernelForDispatchKey(DispatchKey::PrivateUse1)) return false;
+  if (op.hasKernelForDispatchKey(DispatchKey::PrivateUse1)) return false;
   if (op.hasKernelForDispatchKey(alias_target().key)) return true;
   return name.overload_name.empty() && std::find(std::begin(kAliasedComposites), std::end(kAliasedComposites),
                                                  name.name) != std::end(kAliasedComposites);
@@ -94,27 +95,50 @@ void register_autocast_kernels() {
 }
 
 void register_refusals() {
-  for (const DispatchKey key : kRefusedKeys) open_library("_", key).fallback(refusal(key));
+  for (const DispatchKey key : kRefusedKeys) {
+    const bool computed = key == DispatchKey::SparsePrivateUse1 && !alias_target().copies;
+    if (!computed) open_library("_", key).fallback(refusal(key));
+  }
   // Composite, so that it would make a tensor with which nothing can be done.
   open_library("aten", DispatchKey::SparseCsrPrivateUse1)
       .impl("_sparse_compressed_tensor_unsafe", refusal(DispatchKey::SparseCsrPrivateUse1));
 }
 
+void register_sparse_tensors() {
+  if (alias_target().copies) return;
+  constexpr auto kSparse = DispatchKey::SparsePrivateUse1;
+  register_sparse(open_library("aten", kSparse), open_library("aten", DispatchKey::PrivateUse1),
+                  open_library("_", kSparse));
+}
+
+// What an operator of aten does with sparse tensors. Of compressed ones it is refused here too, where its
+// composite kernel would go on with them instead of the fallback.
+void register_layouts(const c10::OperatorHandle& op, torch::Library& sparse, torch::Library& compressed) {
+  if (!alias_target().copies) register_sparse_operator(sparse, op);
+  if (op.hasKernelForDispatchKey(DispatchKey::SparseCsrCPU)) {
+    compressed.impl(c10::toString(op.operator_name()).c_str(), refusal(DispatchKey::SparseCsrPrivateUse1));
+  }
+}
+
+void register_alias_kernel(const c10::OperatorHandle& op, torch::Library& aten) {
+  const bool may_be_direct = !alias_target().copies && !host_access_is_told();
+  if (may_be_direct && register_direct(op)) return;
+  aten.impl(c10::toString(op.operator_name()).c_str(),
+            CppFunction::makeFromBoxedFunctor(std::make_unique<AliasKernel>(op.schema())));
+}
+
 int register_alias_kernels() {
   auto& dispatcher = c10::Dispatcher::singleton();
   auto& aten = open_library("aten", DispatchKey::PrivateUse1);
-  const bool direct = !alias_target().copies && !host_access_is_told();
+  auto& sparse = open_library("aten", DispatchKey::SparsePrivateUse1);
+  auto& compressed = open_library("aten", DispatchKey::SparseCsrPrivateUse1);
   int count = 0;
   for (const auto& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findOp(name);
-    if (!op || !op->hasSchema() || !is_aliased(name, *op)) continue;
-    if (direct && register_direct(*op)) {
-      ++count;
-      continue;
-    }
-    const auto full_name = c10::toString(name);
-    aten.impl(full_name.c_str(),
-              CppFunction::makeFromBoxedFunctor(std::make_unique<AliasKernel>(op->schema())));
+    if (name.getNamespace() != "aten" || !op || !op->hasSchema()) continue;
+    register_layouts(*op, sparse, compressed);
+    if (!is_aliased(name, *op)) continue;
+    register_alias_kernel(*op, aten);
     ++count;
   }
   open_library("_", DispatchKey::PrivateUse1).fallback(CppFunction::makeFromBoxedFunction<&alias_fallback>());
@@ -127,6 +151,7 @@ int register_operators() {
   register_copy_of_lazy_tensors();
   register_autocast_kernels();
   register_refusals();
+  register_sparse_tensors();
   install_attention_choice();
   return register_alias_kernels();
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["GRAPHS", "absent"]
+__all__ = ["GRAPHS", "IN_MEMORY", "absent"]
 
 _CAPTURE = "work on the device is not captured into graphs"
 _POOLS = "the allocator has one pool a stream, and no other can take its place"
@@ -49,6 +49,11 @@ _ABSENT: dict[str, str] = {
     "can_device_access_peer": _PEERS,
     "DeferredCudaCallError": "nothing is deferred to the start of the runtime",
 }
+
+_TRACES = "where a block was asked for is not recorded; memory_snapshot shows what is there"
+
+#: Names of torch.cuda.memory that the device module's `memory` has not; CUDA's own where a GPU is shared.
+IN_MEMORY = {"_record_memory_history": _TRACES}
 
 
 def absent(shares_gpu: bool) -> dict[str, str]:

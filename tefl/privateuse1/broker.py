@@ -317,6 +317,14 @@ def _register_ccl(plan: Plan) -> None:
     process_group.register(plan.device_name, plan.library.alias or "none")
 
 
+def _native_or_none() -> ModuleType | None:
+    """Return the compiled part; None where it cannot be loaded, which then is among the defects."""
+    try:
+        return _native.load()
+    except ImportError:
+        return None
+
+
 def _claim_broken(defects: tuple[Defect, ...]) -> None:
     """Give a failed provider its name all the same, so that using the device says what is wrong."""
     global _claim, _failure
@@ -324,5 +332,7 @@ def _claim_broken(defects: tuple[Defect, ...]) -> None:
     if plan is None or names.claimed_name() is not None or names.device_name_defects(plan.device_name):
         return
     error = BackendError(_subject(plan), defects)
+    if (native := _native_or_none()) is not None:
+        native.install_unusable(str(error))
     _name_device(plan.device_name, module.build_broken(plan.device_name, error))
     _claim, _failure = Claim(plan, defects), None

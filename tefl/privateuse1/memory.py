@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from tefl import _native
+from tefl.privateuse1.absent import IN_MEMORY
 from tefl.privateuse1.indexing import Device, device_index
 
 __all__ = [
@@ -170,7 +171,12 @@ def _segment(
 
 
 def _snapshot(device: Device | None = None) -> dict[str, Any]:
-    """Return what the viewer of PyTorch reads: `memory_snapshot`, and for each device an empty trace."""
+    """Return what the viewer of PyTorch reads: `memory_snapshot`, and for each device an empty trace.
+
+    Of a GPU shared with CUDA it is CUDA's own, with the traces that `_record_memory_history` asked for.
+    """
+    if _native.load().shares_gpu():
+        return torch.cuda.memory._snapshot(device)  # type: ignore[no-any-return]
     traces: list[list[Any]] = [[] for _ in range(_native.load().device_count())]
     return {"segments": memory_snapshot(), "device_traces": traces, "allocator_settings": {}}
 
@@ -179,6 +185,16 @@ def _dump_snapshot(filename: str | PathLike[str] = "dump_snapshot.pickle") -> No
     """Write `_snapshot` to a file that torch.cuda._memory_viz and pytorch.org/memory_viz can show."""
     with open(filename, "wb") as file:
         pickle.dump(_snapshot(), file)
+
+
+def __getattr__(name: str) -> Any:
+    """Return what CUDA has, where a GPU is shared with it; else say why it is not here."""
+    why = IN_MEMORY.get(name)
+    if why is not None and _native.load().shares_gpu():
+        return getattr(torch.cuda.memory, name)
+    device = torch._C._get_privateuse1_backend_name()
+    told = f"module 'torch.{device}.memory' has no attribute {name!r}"
+    raise AttributeError(f"{told}: {why}" if why else told)
 
 
 # ------------------------------------------------------------------------------------------- a summary --

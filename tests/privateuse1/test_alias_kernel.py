@@ -302,13 +302,6 @@ def test_an_operator_without_any_kernel_says_where_it_was_looked_for():
             torch.ops.tefl_test_alias.nowhere(torch.ones(2, device="maca"))
 
 
-def test_sparse_layouts_are_refused_by_name():
-    with pytest.raises(NotImplementedError, match=r"maca: .*to_sparse.* layout Sparse; only strided"):
-        torch.ones(2, device="maca").to_sparse()
-    with pytest.raises(NotImplementedError, match=r"maca: .*empty.* meets a sparse tensor; only strided"):
-        torch.empty(2, layout=torch.sparse_coo, device="maca")
-
-
 # ------------------------------------------------------------------------------------- alias tensors --
 
 

@@ -176,6 +176,42 @@ print(is_registered(), backend_name(), parse_device_type("maca"), [d["what"] for
     assert out[9] == f"False None privateuse1 [{told!r}]"
 
 
+#: Ways to the device that ask C++ and no Python module.
+NATIVE_WAYS = {
+    "generator": "torch.Generator(device='maca')",
+    "stream": "torch.Stream(device='maca')",
+    "stream of the accelerator": "torch.Stream()",
+    "event": "torch.Event(device='maca').record()",
+    "pin_memory": "torch.ones(2).pin_memory()",
+    "pinned from the start": "torch.empty(2, pin_memory=True)",
+}
+
+
+def test_torchs_own_objects_of_a_failed_provider_raise_the_defects(python, hooked, tmp_path):
+    library = tmp_path / "missing.so"
+    hooked.install_provider("maca", str(library))
+    out = python(
+        SHOW
+        + f"""
+for way in {list(NATIVE_WAYS.values())}:
+    try:
+        print(eval(way))
+    except RuntimeError as error:
+        print(*(line.strip() for line in str(error).splitlines()))
+x = torch.ones(2, requires_grad=True)
+(x * 2).sum().backward()
+print(x.grad.tolist(), x.is_pinned(), torch.accelerator.is_available(), torch.accelerator.device_count())
+""",
+        **hooked.environment(),
+    ).splitlines()
+    told = (
+        f"the device 'maca' of provider {library} cannot be registered: - no provider library at '{library}'"
+    )
+    ways, rest = out[3 : 3 + len(NATIVE_WAYS)], out[3 + len(NATIVE_WAYS) :]
+    assert [line.partition(" -> ")[0] for line in ways] == [told] * len(NATIVE_WAYS)
+    assert rest == ["[2.0, 2.0] False False 0"]  # what needs no device goes on
+
+
 def test_a_library_by_path_that_does_not_load_is_told_of_without_a_device_name(python):
     out = python(
         """

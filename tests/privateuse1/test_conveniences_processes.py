@@ -169,3 +169,20 @@ g = torch.Generator("maca"); kept = (w @ x).sum()""",
 def test_a_process_ends_cleanly_with(name, fresh_python):
     done = fresh_python.run(CLAIM + 'x = torch.ones(128, 128, device="maca")\n' + ENDINGS[name])
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="this PyTorch has no process groups")
+def test_a_process_ends_cleanly_with_a_ddp_module_and_its_process_group_alive(fresh_python):
+    done = fresh_python.run(
+        CLAIM
+        + """
+import torch.distributed as dist
+dist.init_process_group(store=dist.HashStore(), rank=0, world_size=1)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4).to("maca"))
+loss = model(torch.ones(2, 4, device="maca")).sum()
+loss.backward()
+print(model.module.weight.grad.cpu().unique().tolist(), flush=True)
+"""
+    )
+    assert (done.returncode, done.stdout) == (0, "[2.0]\n"), done.stderr
+    assert "terminate called" not in done.stderr

@@ -11,7 +11,7 @@ import pytest
 import torch
 from claimed import PROVIDER
 
-from tefl.privateuse1.absent import GRAPHS, absent
+from tefl.privateuse1.absent import GRAPHS, IN_MEMORY, absent
 
 #: What the device of this run has not, and why; and what a device has not that is no GPU of CUDA's.
 ABSENT, MOST = absent(PROVIDER == "cuda"), absent(shares_gpu=False)
@@ -69,6 +69,24 @@ def test_the_documentation_lists_the_same_names_for_the_same_reasons():
 
 def test_only_what_captures_graphs_is_there_when_a_gpu_is_shared_with_cuda():
     assert set(MOST) - set(absent(shares_gpu=True)) == set(GRAPHS) <= set(dir(torch.cuda))
+
+
+@pytest.mark.sim_only("the cuda provider has CUDA's own")
+@pytest.mark.parametrize("name", IN_MEMORY)
+def test_what_the_memory_module_has_not_says_why(maca, name):
+    assert hasattr(torch.cuda.memory, name)
+    why = re.escape(IN_MEMORY[name])
+    with pytest.raises(AttributeError, match=rf"module 'torch.maca.memory' has no attribute '{name}': {why}"):
+        getattr(maca.memory, name)
+    with pytest.raises(AttributeError, match=r"'torch.maca.memory' has no attribute 'nothing'$"):
+        maca.memory.nothing  # noqa: B018
+    assert f"`torch.maca.memory.{name}`" in LIMITS.read_text()
+
+
+@pytest.mark.cuda_only
+@pytest.mark.parametrize("name", IN_MEMORY)
+def test_what_the_memory_module_has_of_a_shared_gpu_is_cudas_own(maca, name):
+    assert getattr(maca.memory, name) is getattr(torch.cuda.memory, name)
 
 
 @pytest.mark.cuda_only

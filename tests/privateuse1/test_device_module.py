@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+import torch
 from claimed import PROVIDER
 
 PRELUDE = """
@@ -161,6 +162,25 @@ print(m.get_device_capability("maca:1"))
         TEFL_SIM_CAPACITY="64M",
     )
     assert out.splitlines() == [f"simulated device 1 | {64 << 20} 0 0 True", "(0, 0)"]
+
+
+def can_be_made(dtype: torch.dtype) -> bool:
+    try:
+        return torch.empty(4, dtype=dtype, device="maca").dtype == dtype
+    except (NotImplementedError, RuntimeError):
+        return False
+
+
+@pytest.mark.usefixtures("maca")
+@pytest.mark.skipif(
+    not hasattr(torch.accelerator, "get_device_capability"), reason="this PyTorch does not ask for it"
+)
+def test_its_capability_is_the_dtypes_that_its_tensors_may_have():
+    told = torch.accelerator.get_device_capability("maca:0")["supported_dtypes"]
+    known = {value for value in vars(torch).values() if isinstance(value, torch.dtype)}
+    assert told == {dtype for dtype in known if can_be_made(dtype)}
+    with pytest.raises(RuntimeError, match="maca:99 does not exist"):
+        torch.accelerator.get_device_capability(99)
 
 
 @pytest.mark.sim_only("the simulator's settings")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -40,10 +41,10 @@ def row(text: str, dtype: str) -> dict[str, str]:
 
 def test_operators_are_compared_with_the_cpu_and_listed_failures_are_counted_apart(opinfo, tmp_path):
     out = tmp_path / "out.json"
-    ops = ["add", "matmul", "nn.functional.conv2d", "cumsum", "index_put", "to_sparse"]
+    ops = ["add", "matmul", "nn.functional.conv2d", "cumsum", "index_put", "sparse.sampled_addmm"]
     text = opinfo("--dtype", "float32", "--sample-fraction", "0.3", "--json", str(out), "--ops", *ops)
     counts = json.loads(out.read_text())["dtypes"]["float32"]
-    assert (counts["failures"], counts["deviations"]) == ({}, {"to_sparse": 1})
+    assert (counts["failures"], counts["deviations"]) == ({}, {"sparse.sampled_addmm": 1})
     assert (counts["ops"], counts["ops_passed"], counts["listed"], counts["failed"]) == (6, 5, 1, 0)
     assert counts["passed"] == counts["samples"] - 1 >= 15
     told = row(text, "float32")
@@ -51,6 +52,19 @@ def test_operators_are_compared_with_the_cpu_and_listed_failures_are_counted_apa
         str(counts["passed"]),
         "1",
         f"{counts['rate']:.2%}",
+    )
+
+
+def test_the_share_of_listed_samples_is_printed_and_too_large_a_one_fails_a_whole_run(opinfo):
+    import opinfo as script
+
+    text = opinfo("--dtype", "float32", "--ops", "sparse.sampled_addmm", "add")  # of two operators it may be
+    assert re.search(r"^listed: 1 of \d+, \d\.\d{3}% \(at most 0\.3%\)$", text, re.MULTILINE)
+    counts = {"bool": {"listed": 2, "samples": 500}, "int64": {"listed": 2, "samples": 700}}
+    assert script.too_many_listed({"dtypes": counts, "only": []})
+    assert not script.too_many_listed({"dtypes": counts, "only": ["add"]})
+    assert not script.too_many_listed(
+        {"dtypes": counts | {"int64": {"listed": 1, "samples": 700}}, "only": []}
     )
 
 
@@ -103,7 +117,7 @@ def test_modules_are_compared_forward_backward_and_in_their_state(name):
 
 @pytest.mark.sim_only(CPU_NUMBERS)
 @pytest.mark.parametrize(
-    ("name", "least", "listed"), [("Adam", 40, 0), ("LBFGS", 2, 0), ("SparseAdam", 0, 8)]
+    ("name", "least", "listed"), [("Adam", 40, 0), ("LBFGS", 2, 0), ("SparseAdam", 8, 0)]
 )
 def test_optimizers_are_compared_in_every_implementation(name, least, listed):
     from opinfo_optimizers import Optimizers
@@ -111,6 +125,26 @@ def test_optimizers_are_compared_in_every_implementation(name, least, listed):
     result = Optimizers().check(name, "maca", torch.float32, 1.0)
     assert (result.errors, result.skipped, result.deviating) == ([], 0, listed)
     assert result.passed >= least
+
+
+@pytest.mark.sim_only(CPU_NUMBERS)
+def test_the_cpu_takes_the_algorithm_that_torch_chooses_on_the_device():
+    from opinfo_choices import as_chosen_on, capturable_on_cpu
+
+    options = torch.nn.LinearCrossEntropyOptions()
+    chosen = as_chosen_on("maca", options)
+    assert (chosen.acc_policy, chosen.chunking_method) == ("compact", "aspect_ratio:2")
+    assert as_chosen_on("cpu", options).acc_policy == "accurate"
+    outright = torch.nn.LinearCrossEntropyOptions(acc_policy="balanced", batch_chunk_size=2)
+    assert as_chosen_on("maca", outright) is outright
+    assert as_chosen_on("maca", 1.0) == 1.0
+    parameter = torch.nn.Parameter(torch.ones(2))
+    parameter.grad = torch.ones(2)
+    adam = torch.optim.Adam([parameter], capturable=True)
+    with capturable_on_cpu():
+        adam.step()
+    with pytest.raises(AssertionError, match="supported devices"):
+        adam.step()
 
 
 @pytest.mark.usefixtures("maca")
@@ -144,15 +178,18 @@ def test_the_recorded_runs_are_whole_and_have_no_failure_that_is_not_listed(name
     assert sum(c["samples"] for c in counts) > least
 
 
-def test_few_samples_of_operators_are_listed():
-    counts = recorded("opinfo").values()
+@pytest.mark.parametrize("name", ["opinfo", "modules", "optimizers"])
+def test_few_samples_of_a_recorded_run_are_listed(name):
+    counts = recorded(name).values()
     samples, listed = (sum(c[key] for c in counts) for key in ("samples", "listed"))
     assert listed <= 0.003 * samples
 
 
 def test_what_deviates_in_a_recorded_run_is_what_is_listed():
     counts = [c for name in ("opinfo", "modules", "optimizers") for c in recorded(name).values()]
-    assert {op for c in counts for op in c["deviations"]} == {entry.op for entry in DEVIATIONS}
+    found = {op for c in counts for op in c["deviations"]}
+    always = {entry.op for entry in DEVIATIONS if not entry.sometimes}
+    assert always <= found <= {entry.op for entry in DEVIATIONS}
 
 
 def test_every_listed_deviation_has_a_reason_and_a_place_in_torch():

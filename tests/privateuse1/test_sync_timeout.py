@@ -159,6 +159,38 @@ def test_host_memory_of_a_copy_that_was_given_up_on_stays_the_copys(python, comp
     assert freed or out[2] == "False"
 
 
+def test_device_memory_of_a_copy_that_was_given_up_on_stays_the_copys(python, compile_library):
+    """Between two devices: the copy is enqueued and held, and noting its end for the other device fails."""
+    image = compile_library("gate", (HERE / "sim_kernels.c").read_text())
+    out = run(
+        python,
+        f"""
+        from ctypes import c_void_p
+        from pathlib import Path
+        from sim_driver import LIBRARY, Kernels, Sim
+        from tefl import _native
+        x, y = (torch.full((2000,), 7.0, device=f"maca:{{i}}") for i in (0, 1))
+        place = y.data_ptr()
+        for i in (0, 1):
+            torch.maca.synchronize(i, timeout=50)
+        kernels = Kernels(Sim(LIBRARY, start=False), Path({str(image)!r}).read_bytes(), 0)
+        gate = kernels.close(c_void_p(_native.load().raw_stream(0)))
+        try:
+            y.copy_(x)
+        except RuntimeError as error:
+            print(error)
+        del y
+        others = [torch.empty(2000, device="maca:1") for _ in range(8)]
+        print(place in [other.data_ptr() for other in others])
+        gate.value = 1
+        """,
+        faults="event_record:2",
+        TEFL_SYNC_TIMEOUT="0.1",
+    ).splitlines()
+    assert "event_record" in out[0]
+    assert out[1] == "False"
+
+
 def test_another_stream_than_the_default_is_told_by_its_id(python):
     out = run(
         python,
