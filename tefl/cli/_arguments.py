@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from tefl.dispatch import OpDecl
-from tefl.dispatch.schema import REQUIRED, Schema, parse
+from tefl.dispatch.schema import REQUIRED, Schema, schema_of
 
 __all__ = ["example_arguments", "named_shape", "named_value"]
 
@@ -62,7 +62,7 @@ def example_arguments(
     the first tensor, its last dimension, or its rows; in ``dtype`` or, for statistics, float32. ValueError
     where a name is unknown, a value is missing, or nothing is accepted (with the check's own words).
     """
-    schema = parse(decl)
+    schema = schema_of(decl.name)
     _demand_known((*(name for name, _ in shapes if name), *others), schema)
     required = [name for name in schema.tensors if {**schema.positional, **schema.keyword}[name] is REQUIRED]
     given = _by_name(shapes, required)

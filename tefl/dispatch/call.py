@@ -22,7 +22,7 @@ from .decision import Decision, decide
 from .facts import gather
 from .lock import LOCK, epoch
 from .policy import SelectionPolicy
-from .schema import Schema, declarations, device_and_dtypes, parse
+from .schema import Schema, declarations, device_and_dtypes, schema_of
 from .select import Raised, Verdict, accepts, available, pick, rank
 from .surfacing import must_surface
 from .types import DispatchError, Facts, NotSupported, OpDecl, OpImpl, Slower
@@ -240,7 +240,7 @@ class OpCall:
         """Start an empty table; the first one reads the op's declaration."""
         self._manager.ensure_ready()
         if self._decl is None and (decl := declarations().get(self.op_name)) is not None:
-            schema = parse(decl)
+            schema = schema_of(self.op_name)
             self._defaults, self._keyword_defaults = tuple(schema.positional.values()), schema.keyword
             self._schema, self._slots, self._check = schema, schema.slots, decl.check
             self._decl = decl  # last: it says to other threads that the rest is there

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Literal, TypeVar
@@ -149,10 +149,10 @@ class Facts:
         return f"{place} ({dtypes})" if dtypes else place
 
 
-Feed = tuple[Literal["grad", "input", "output", "needs"], int]
-"""Where an argument of a backward op comes from: the gradient of output i, input i, output i of the forward,
-or whether input i needs a gradient. i counts the forward schema's results, or its arguments with keyword-only
-ones.
+Feed = tuple[Literal["grad", "input", "output", "needs"], str | int]
+"""Where an argument of a backward op comes from, by names of the forward's schema: the gradient of a result,
+an argument, a result, or whether an argument needs a gradient. A result without a name is given by its
+position.
 """
 
 
@@ -162,14 +162,15 @@ class Backward:
 
     ``args`` has one feed for each argument of the backward op's schema, in its order. A gradient that is
     undefined is passed as None where the backward's schema has an optional tensor, else as zeros.
-    ``grads[i]`` is the index of the backward's result that is the gradient of forward argument i, or None.
-    ``differentiable`` are the indices of the forward's results that carry a gradient.
+    ``grads`` says, by the name of a forward argument, which of the backward's results (0 is the first) is its
+    gradient; an argument that is not there has none. ``differentiable`` are the forward's results that carry
+    a gradient, by name, or by position where they have none; empty: the first alone.
     """
 
     op: str
     args: tuple[Feed, ...]
-    grads: tuple[int | None, ...]
-    differentiable: tuple[int, ...] = (0,)
+    grads: Mapping[str, int]
+    differentiable: tuple[str | int, ...] = ()
 
 
 @dataclass(frozen=True)

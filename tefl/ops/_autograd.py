@@ -18,8 +18,10 @@ from torch import Tensor
 from torch.autograd.forward_ad import _set_fwd_grad_enabled, unpack_dual
 from torch.autograd.function import _SingleLevelFunction
 
+from tefl.dispatch.gradients import Formula
 from tefl.dispatch.policy import current_token, use_token
-from tefl.dispatch.types import Backward, OpDecl
+from tefl.dispatch.schema import schema_of
+from tefl.dispatch.types import OpDecl
 from tefl.ops._signature import Signature
 
 __all__ = ["autograd_kernel"]
@@ -73,7 +75,7 @@ class _Node(_SingleLevelFunction):
 class _Differentiable(_Node):
     """Calls the backward op, under the policy that the forward ran under."""
 
-    formula: Backward
+    formula: Formula
     backward_signature: Signature
 
     @classmethod
@@ -137,9 +139,9 @@ _OWN = 3
 
 def _node_of(decl: OpDecl) -> type[_Node]:
     members: dict[str, Any] = {"signature": Signature(decl.name)}
-    if decl.backward is None:
+    if (formula := schema_of(decl.name).formula) is None:
         return type(decl.name, (_Undifferentiable,), members)
-    members |= {"formula": decl.backward, "backward_signature": Signature(decl.backward.op)}
+    members |= {"formula": formula, "backward_signature": Signature(formula.op)}
     return type(decl.name, (_Differentiable,), members)
 
 

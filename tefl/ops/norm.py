@@ -137,15 +137,15 @@ DECLARATIONS = (
         Backward(
             op="layernorm_bwd",
             args=(
-                ("grad", 0),
-                ("input", 0),
-                ("output", 1),
-                ("output", 2),
-                ("input", 1),
-                ("input", 4),
-                ("needs", 2),
+                ("grad", "out"),
+                ("input", "input"),
+                ("output", "mu"),
+                ("output", "rsigma"),
+                ("input", "weight"),
+                ("input", "zero_centered_gamma"),
+                ("needs", "bias"),
             ),
-            grads=(0, 1, 2, None, None, None),
+            grads={"input": 0, "weight": 1, "bias": 2},
         ),
     ),
     _declared(
@@ -162,8 +162,14 @@ DECLARATIONS = (
         _fake_rmsnorm_fwd,
         Backward(
             op="rmsnorm_bwd",
-            args=(("grad", 0), ("input", 0), ("output", 1), ("input", 1), ("input", 3)),
-            grads=(0, 1, None, None, None),
+            args=(
+                ("grad", "out"),
+                ("input", "input"),
+                ("output", "rsigma"),
+                ("input", "weight"),
+                ("input", "zero_centered_gamma"),
+            ),
+            grads={"input": 0, "weight": 1},
         ),
     ),
     _declared(
@@ -186,9 +192,16 @@ DECLARATIONS = (
         _fake_add_rmsnorm_fwd,
         Backward(
             op="add_rmsnorm_bwd",
-            args=(("grad", 0), ("grad", 1), ("output", 1), ("output", 2), ("input", 2), ("input", 4)),
-            grads=(0, 0, 1, None, None, None),
-            differentiable=(0, 1),
+            args=(
+                ("grad", "out"),
+                ("grad", "residual_out"),
+                ("output", "residual_out"),
+                ("output", "rsigma"),
+                ("input", "weight"),
+                ("input", "zero_centered_gamma"),
+            ),
+            grads={"input": 0, "residual": 0, "weight": 1},
+            differentiable=("out", "residual_out"),
         ),
     ),
     _declared(

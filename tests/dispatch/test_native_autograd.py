@@ -210,7 +210,7 @@ def test_only_the_gradients_that_are_asked_for_are_handed_on(x: Tensor, weight: 
 def test_a_gradient_to_a_tensor_in_a_list_is_refused_rather_than_dropped(members: str) -> None:
     name = f"test_native_{next(numbers)}"
     tefl.ops.register(OpDecl(f"{name}_bwd", "test", "(Tensor grad) -> Tensor", torch.empty_like, torch.clone))
-    backward = tefl.dispatch.Backward(f"{name}_bwd", (("grad", 0),), (0, None))
+    backward = tefl.dispatch.Backward(f"{name}_bwd", (("grad", 0),), {"x": 0})
     schema = f"(Tensor x, {members} others) -> Tensor"
     function = lambda x, others: x + sum(others)  # noqa: E731
     tefl.ops.register(

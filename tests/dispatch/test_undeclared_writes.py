@@ -190,7 +190,7 @@ def test_a_result_that_is_a_view_of_its_own_memory_has_a_history_of_its_own() ->
         return (x * 2).reshape(-1).view(x.shape)
 
     tefl.ops.register(OpDecl(f"{name}_bwd", "test", "(Tensor grad) -> Tensor", torch.empty_like, double))
-    backward = tefl.dispatch.Backward(f"{name}_bwd", (("grad", 0),), (0,))
+    backward = tefl.dispatch.Backward(f"{name}_bwd", (("grad", 0),), {"x": 0})
     tefl.ops.register(
         OpDecl(name, "test", "(Tensor x) -> Tensor", torch.empty_like, double, backward=backward)
     )
