@@ -77,7 +77,7 @@ class OpImpl:
         where = f"OpImpl {self.impl_id!r} for op {self.op_name!r}"
         if not callable(self.fn):
             raise TypeError(f"{where}: fn must be callable, got {self.fn!r}")
-        object.__setattr__(self, "kind", BackendImplKind(self.kind))
+        object.__setattr__(self, "kind", _kind(self.kind, where))
         _demand_fields(self, where)
         if self.kind is BackendImplKind.VENDOR and not (self.vendor or "").strip():
             raise ValueError(f"{where}: kind 'vendor' needs vendor='<name>', got {self.vendor!r}")
@@ -100,10 +100,24 @@ def _demand_fields(impl: OpImpl, where: str) -> None:
         ("priority", "a number", isinstance(impl.priority, (int, float)) and impl.priority == impl.priority),
         ("supported_dtypes", "a collection of torch.dtype", _all_are(torch.dtype, impl.supported_dtypes)),
         ("devices", "a collection of device types", _all_are(str, impl.devices)),
+        ("supports", "callable or None", impl.supports is None or callable(impl.supports)),
+        ("is_available", "callable, a bool or None", _is_predicate(impl.is_available)),
     )
     for name, wanted, holds in fields:
         if not holds:
             raise TypeError(f"{where}: {name} must be {wanted}, got {getattr(impl, name)!r}")
+
+
+def _kind(given: object, where: str) -> BackendImplKind:
+    try:
+        return BackendImplKind(given)
+    except ValueError:
+        kinds = ", ".join(kind.value for kind in BackendImplKind)
+        raise ValueError(f"{where}: kind must be one of {kinds}, got {given!r}") from None
+
+
+def _is_predicate(given: object) -> bool:
+    return given is None or isinstance(given, bool) or callable(given)
 
 
 def _is_name(given: object) -> bool:
