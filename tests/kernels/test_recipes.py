@@ -125,7 +125,8 @@ TRITON = """
         # In Triton's place: "compiling" gives the simulated device's binary, whose kernel `add` takes n as l.
         compiled, meta = [], dict(num_ctas=1, num_warps=1, shared=0, target=SimpleNamespace(warp_size=1))
         class Function:
-            cache_key, arg_names = "", ["out", "a", "b", "n"]
+            cache_key, arg_names, __name__ = "", ["out", "a", "b", "n"], "add"
+            fn = staticmethod(lambda out, a, b, n: None)
             params = [SimpleNamespace(do_not_specialize=False, is_constexpr=False)] * 4
         def compile(function, arguments, constexprs, arch, num_warps):
             compiled.append(arguments)
