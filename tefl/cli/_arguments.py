@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from tefl.dispatch import OpDecl
-from tefl.dispatch.schema import REQUIRED, Schema, schema_of
+from tefl.dispatch.schema import REQUIRED, Schema, parse
+from tefl.dispatch.values import named_dtype
 
 __all__ = ["example_arguments", "named_shape", "named_value"]
 
@@ -39,8 +40,7 @@ def named_shape(text: str) -> NamedShape:
 def named_value(text: str) -> tuple[str, Any]:
     """``"eps=1e-6"``: a name and a Python literal, or a torch dtype by its name."""
     name, _, value = text.partition("=")
-    dtype = getattr(torch, value.removeprefix("torch."), None)
-    if isinstance(dtype, torch.dtype):
+    if (dtype := named_dtype(value)) is not None:
         return name, dtype
     try:
         return name, ast.literal_eval(value)
@@ -62,7 +62,7 @@ def example_arguments(
     the first tensor, its last dimension, or its rows; in ``dtype`` or, for statistics, float32. ValueError
     where a name is unknown, a value is missing, or nothing is accepted (with the check's own words).
     """
-    schema = schema_of(decl.name)
+    schema = parse(decl)
     _demand_known((*(name for name, _ in shapes if name), *others), schema)
     required = [name for name in schema.tensors if {**schema.positional, **schema.keyword}[name] is REQUIRED]
     given = _by_name(shapes, required)

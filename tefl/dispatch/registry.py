@@ -12,6 +12,7 @@ import torch
 from .._errors import nearest
 from .lock import LOCK, epoch
 from .types import BackendImplKind, OpImpl
+from .values import named_dtype
 
 __all__ = ["OpRegistry"]
 
@@ -165,8 +166,7 @@ def _kind(given: Any) -> str:
 
 
 def _dtype(given: Any) -> torch.dtype:
-    dtype = getattr(torch, str(given).removeprefix("torch."), None)
-    if not isinstance(dtype, torch.dtype):
+    if (dtype := named_dtype(str(given))) is None:
         raise TypeError(f"supported_dtypes holds {given!r}, which is no torch.dtype")
     return dtype
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from .._env import normal_vendor
-from .._errors import one_line
+from .._errors import dtype_name, one_line
 from .policy import SelectionPolicy
 from .types import BackendImplKind, Facts, OpImpl, Slower
 
@@ -123,7 +123,7 @@ def _dtypes(impl: OpImpl, facts: Facts) -> str | None:
 
 
 def _names(dtypes: Iterable[Any]) -> str:
-    return ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+    return ", ".join(map(dtype_name, dtypes))
 
 
 def _arch(impl: OpImpl, facts: Facts) -> str | None:

@@ -9,6 +9,8 @@ from typing import Any, Literal, TypeVar
 
 import torch
 
+from .._errors import dtype_name
+
 __all__ = [
     "BackendImplKind",
     "Backward",
@@ -155,11 +157,19 @@ class Facts:
     device_name: str | None = None
     """What the claimed device is called ("maca"); None on other devices."""
 
+    @property
+    def computes_on(self) -> str | None:
+        """The device type whose kernels can compute on the memory: "cpu", "cuda", ..., "none" if no other's can.
+
+        None where nobody has claimed the device.
+        """
+        return self.alias if self.device_type == "privateuse1" else self.device_type
+
     def describe(self) -> str:
         """Device and dtypes in words: ``"maca:0 (float32, float32)"``."""
         name = self.device_name or self.device_type
         place = name if self.device_index is None else f"{name}:{self.device_index}"
-        dtypes = ", ".join(str(dtype).removeprefix("torch.") for dtype in self.dtypes)
+        dtypes = ", ".join(map(dtype_name, self.dtypes))
         return f"{place} ({dtypes})" if dtypes else place
 
 

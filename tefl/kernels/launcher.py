@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from tefl import _native
+from tefl._errors import dtype_name
 from tefl.kernels._buffer import Buffer
 
 __all__ = [
@@ -125,8 +126,8 @@ def specialise(value: object, by_value: bool = True) -> Specialisation:
 
 def _pointer(dtype: torch.dtype) -> str:
     if (letters := _POINTERS.get(dtype)) is None:
-        known = ", ".join(str(one).removeprefix("torch.") for one in _POINTERS)
-        raise TypeError(f"a Triton kernel takes tensors of {known}, got {dtype}")
+        known = ", ".join(map(dtype_name, _POINTERS))
+        raise TypeError(f"a Triton kernel takes tensors of {known}, got {dtype_name(dtype)}")
     return letters
 
 
