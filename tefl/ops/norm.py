@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tefl._lazy import Lazy
 from tefl.dispatch.types import Backward, OpDecl
-from tefl.kernels._lazy import lazy
 from tefl.ops import _norm_check
 
 __all__ = ["DECLARATIONS"]
@@ -121,7 +121,7 @@ def _declared(name: str, schema: str, fake: Callable[..., Any], backward: Backwa
         family="norm",
         schema=schema,
         fake=fake,
-        reference=lazy("tefl.kernels.reference.norm", name),
+        reference=Lazy("tefl.kernels.reference.norm", name),
         check=getattr(_norm_check, name),
         backward=backward,
     )
