@@ -159,7 +159,7 @@ class Facts:
 
     @property
     def computes_on(self) -> str | None:
-        """The device type whose kernels can compute on the memory: "cpu", "cuda", ..., "none" if no other's can.
+        """The device type whose kernels can compute on the memory: "cpu", "cuda", ..., or "none".
 
         None where nobody has claimed the device.
         """
