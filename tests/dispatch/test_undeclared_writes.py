@@ -28,7 +28,7 @@ WRITES: dict[str, Callable[[Tensor], Any]] = {
 
 
 def writing(write: Callable[[Tensor], Any], after: int = 0) -> Callable[..., Any]:
-    """The definition, that from its so manieth call on writes its input as well."""
+    """The definition, that from its nth call on writes its input as well."""
     calls = []
 
     def implementation(input: Tensor, *args: Any, **kwargs: Any) -> Any:
