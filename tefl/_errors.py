@@ -1,10 +1,10 @@
-"""What error messages share: one-line forms of exceptions, and the nearest known name."""
+"""What error messages share: one-line forms of exceptions, names of dtypes, and the nearest known name."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["ConfigError", "SpecError", "close_match", "nearest", "one_line"]
+__all__ = ["ConfigError", "SpecError", "close_match", "dtype_name", "nearest", "one_line"]
 
 
 class ConfigError(ValueError):
@@ -25,6 +25,11 @@ def one_line(error: BaseException) -> str:
     except Exception:  # noqa: BLE001 - a plugin's exception; what it is must be told all the same
         text = "(its __str__ raises)"
     return f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__
+
+
+def dtype_name(dtype: object) -> str:
+    """``"float32"`` for torch.float32."""
+    return str(dtype).removeprefix("torch.")
 
 
 def close_match(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:

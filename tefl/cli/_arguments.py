@@ -12,6 +12,7 @@ import torch
 
 from tefl.dispatch import OpDecl
 from tefl.dispatch.schema import REQUIRED, Schema, parse
+from tefl.dispatch.values import named_dtype
 
 __all__ = ["example_arguments", "named_shape", "named_value"]
 
@@ -39,8 +40,7 @@ def named_shape(text: str) -> NamedShape:
 def named_value(text: str) -> tuple[str, Any]:
     """``"eps=1e-6"``: a name and a Python literal, or a torch dtype by its name."""
     name, _, value = text.partition("=")
-    dtype = getattr(torch, value.removeprefix("torch."), None)
-    if isinstance(dtype, torch.dtype):
+    if (dtype := named_dtype(value)) is not None:
         return name, dtype
     try:
         return name, ast.literal_eval(value)

@@ -13,6 +13,7 @@ from tefl._errors import nearest
 from tefl.cli._arguments import example_arguments, named_shape, named_value
 from tefl.cli._output import add_json_option, write_json
 from tefl.dispatch import Decision, declarations
+from tefl.dispatch.values import named_dtype
 
 __all__ = ["add_parser"]
 
@@ -82,8 +83,7 @@ def _plain(decision: Decision) -> dict[str, Any]:
 
 
 def _dtype(text: str) -> torch.dtype:
-    dtype = getattr(torch, text.removeprefix("torch."), None)
-    if not isinstance(dtype, torch.dtype):
+    if (dtype := named_dtype(text)) is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no dtype of torch; float32, bfloat16, float16 are")
     return dtype
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ import torch
 from .._log import logger
 from .schema import Schema
 from .types import OpDecl, OpImpl
+from .values import described, on_meta, tensors
 from .writes import Versions, undeclared_write, versions
 
 __all__ = ["Adapted", "Trusted", "same_layout"]
@@ -40,7 +41,7 @@ class Trusted:
 
     def mend(self, got: Any, args: Arguments, kwargs: Mapping[str, Any]) -> Any:
         """What was returned: None, a tensor, or a tuple. TypeError where it is something else."""
-        return _in_one_form(_counted(self._schema, self.impl, got))
+        return _in_one_key(_counted(self._schema, self.impl, got))
 
 
 class Adapted:
@@ -49,7 +50,7 @@ class Adapted:
     Shapes may differ by dimensions of size one (``[..., 1]`` statistics); anything else is an error, another
     device than the arguments' too. A result that shares memory with an argument or with another result is
     copied: the schema says that none does, and compilers rely on it. So is an inference tensor outside of
-    inference mode, which autograd could not save. The first repair is told in one warning. An argument that
+    inference mode, which autograd could not save. The first repair is logged once. An argument that
     was written by PyTorch's own operations without leave of the schema is an error.
     """
 
@@ -78,24 +79,24 @@ class Adapted:
 
     def promise(self, args: Arguments, kwargs: Mapping[str, Any]) -> Arguments:
         """What the results must look like: those of the fake function on meta tensors of that form."""
-        key = (_form(args), _form(tuple(kwargs.items())))
+        key = (_key(args), _key(tuple(kwargs.items())))
         wanted = self._forms.get(key)
         if wanted is None:
             if len(self._forms) >= _FORMS_KEPT:
                 self._forms.clear()
-            wanted = self._forms[key] = _results(self._decl.fake(*_on_meta(args), **_on_meta(kwargs)))
+            wanted = self._forms[key] = _results(self._decl.fake(*on_meta(args), **on_meta(kwargs)))
         return wanted
 
     def mend(self, got: Any, args: Arguments, kwargs: Mapping[str, Any]) -> Any:
         """The results in the promised form. TypeError or ValueError where they cannot be brought to it."""
         results = _counted(self._schema, self.impl, got)
-        taken = list(_tensors((*args, *kwargs.values())))
+        taken = list(tensors((args, kwargs)))
         devices = {tensor.device for tensor in taken}
         repaired: list[Any] = []
         for index, (result, want) in enumerate(zip(results, self.promise(args, kwargs), strict=False)):
             repaired.append(self._repair(index, result, want, taken, devices))
-            taken += _tensors(repaired[-1:])
-        return _in_one_form(tuple(repaired))
+            taken += tensors(repaired[-1:])
+        return _in_one_key(tuple(repaired))
 
     def _repair(
         self, index: int, got: Any, want: Any, taken: list[torch.Tensor], devices: set[torch.device]
@@ -128,7 +129,7 @@ class Adapted:
     def _warn(self, index: int, got: torch.Tensor, want: torch.Tensor) -> None:
         logger().warning(
             "%s returned result %d as %s, brought to %s in its own memory as the op declares; said once",
-            _who(self.impl), index, _describe(got), _describe(want),
+            _who(self.impl), index, described(got), described(want),
         )  # fmt: skip
 
 
@@ -147,7 +148,7 @@ def _counted(schema: Schema, impl: OpImpl, got: Any) -> Arguments:
     return results
 
 
-def _in_one_form(results: Arguments) -> Any:
+def _in_one_key(results: Arguments) -> Any:
     return results if len(results) > 1 else results[0] if results else None
 
 
@@ -161,27 +162,10 @@ def _results(returned: Any) -> Arguments:
     return tuple(returned) if isinstance(returned, (tuple, list)) else (returned,)
 
 
-def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
-    """The tensors among values, those in lists included."""
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from _tensors(value)
-
-
-def _form(value: Any) -> Any:
+def _key(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.shape, value.stride(), value.dtype
-    return tuple(map(_form, value)) if isinstance(value, (tuple, list)) else value
-
-
-def _on_meta(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
-    if isinstance(value, Mapping):
-        return {name: _on_meta(member) for name, member in value.items()}
-    return type(value)(map(_on_meta, value)) if type(value) in (tuple, list) else value
+    return tuple(map(_key, value)) if isinstance(value, (tuple, list)) else value
 
 
 def _without_ones(shape: torch.Size) -> list[int]:
@@ -192,8 +176,3 @@ def same_layout(tensor: torch.Tensor, want: torch.Tensor) -> bool:
     """Whether elements lie where those of the other do, which has the same shape."""
     steps = zip(tensor.shape, tensor.stride(), want.stride(), strict=True)
     return tensor.numel() == 0 or all(size == 1 or a == b for size, a, b in steps)
-
-
-def _describe(tensor: torch.Tensor) -> str:
-    layout = "" if tensor.is_contiguous() else f" strides {tuple(tensor.stride())}"
-    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}{layout}"

@@ -20,9 +20,10 @@ from . import recording
 from .adapt import Adapted, Trusted
 from .decision import Decision, decide
 from .facts import gather
+from .hand_over import line_of
 from .lock import LOCK, epoch
 from .policy import SelectionPolicy
-from .schema import Schema, declarations, device_and_dtypes, parse
+from .schema import Schema, declarations, device_and_dtypes, schema_of
 from .select import Raised, Verdict, accepts, available, pick, rank
 from .surfacing import must_surface
 from .types import DispatchError, Facts, NotSupported, OpDecl, OpImpl, Slower
@@ -55,8 +56,12 @@ class _Entry:
     announced: set[str] = field(default_factory=set)
     first: tuple[Callable[..., Any], OpImpl] | None = None
     """What runs if it takes the arguments: the first of the ranked that has not failed, once it has run."""
-    fast: tuple[Callable[..., Any], OpImpl] | None = None
-    """The same, if it has no predicate on arguments: what runs without another question."""
+
+    @property
+    def fast(self) -> tuple[Callable[..., Any], OpImpl] | None:
+        """The first, if it has no predicate on arguments: what runs without another question."""
+        first = self.first
+        return first if first is not None and first[1].supports is None else None
 
 
 class _Table:
@@ -92,8 +97,8 @@ class OpCall:
         self._warned: set[str] = set()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._table.epoch != epoch.now:
-            self._renew()
+        if self._schema is None:
+            self._renew_if_stale()  # which reads the declaration
         if len(args) < len(self._defaults):  # torch leaves out what equals the schema's default
             args = (*args, *self._defaults[len(args) :])
         if len(kwargs) < len(self._keyword_defaults):
@@ -150,48 +155,19 @@ class OpCall:
         checked: bool,
     ) -> None:  # fmt: skip
         """Let the native router serve calls of this form, unless something has changed meanwhile."""
-        impl = self._serves_alike(entry, args, kwargs)
+        if entry.by_form:
+            impl = self._choose(entry, args, kwargs, {})
+        else:
+            impl = None if entry.first is None else entry.first[1]
         function = None if impl is None else self._function(impl)
-        if impl is None or not isinstance(function, (Adapted, Trusted)):
+        if not isinstance(function, (Adapted, Trusted)):
             if not checked:
                 self.router.remember(form, table.epoch)
             return
-        promise = function.promise(args, kwargs)
-        target = self._native_kernel(impl, promise, args, kwargs) or impl.fn
-        supports = None if entry.by_form else impl.supports
+        line = line_of(function, entry.by_form, args, kwargs, self._warned)
         with LOCK:  # so that a failure on another thread is not forgotten
-            if self._table is table and impl.impl_id not in entry.failed:
-                self.router.remember(
-                    form, table.epoch, target, impl.impl_id, supports, function.mend, promise
-                )
-
-    def _native_kernel(
-        self, impl: OpImpl, promise: tuple[Any, ...] | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> Any:
-        """What the implementation offers native code for such calls; None where Python must serve them.
-
-        The call that this is about has been served, so what goes wrong here is reported and not raised.
-        """
-        offer = getattr(impl.fn, "native_kernel", None)
-        try:
-            return None if offer is None else offer(promise, args, kwargs)
-        except NotSupported:
-            return None
-        except Exception as error:  # noqa: BLE001 - an implementation's code may raise anything
-            told = f"native_kernel of {impl.impl_id}"
-            if told not in self._warned:
-                self._warned.add(told)
-                logger().warning(
-                    "Op %r: %r could not be handed to native code, Python goes on serving it: %s",
-                    self.op_name, impl.impl_id, one_line(error),
-                )  # fmt: skip
-            return None
-
-    def _serves_alike(self, entry: _Entry, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> OpImpl | None:
-        """What serves all calls of this one's form, if its own predicate takes them; None if that varies."""
-        if entry.by_form:
-            return self._choose(entry, args, kwargs, {})
-        return None if entry.first is None else entry.first[1]
+            if self._table is table and function.impl.impl_id not in entry.failed:
+                self.router.remember(form, table.epoch, *line)
 
     def _entry(self, table: _Table, token: int, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Entry:
         key = self._key(token, args, kwargs)
@@ -236,17 +212,16 @@ class OpCall:
         if self._table.epoch != epoch.now:
             self._renew()
 
-    def _renew(self) -> _Table:
+    def _renew(self) -> None:
         """Start an empty table; the first one reads the op's declaration."""
         self._manager.ensure_ready()
         if self._decl is None and (decl := declarations().get(self.op_name)) is not None:
-            schema = parse(decl)
+            schema = schema_of(self.op_name)
             self._defaults, self._keyword_defaults = tuple(schema.positional.values()), schema.keyword
             self._schema, self._slots, self._check = schema, schema.slots, decl.check
             self._decl = decl  # last: it says to other threads that the rest is there
         self._forget_unregistered()
-        self._table = table = _Table(epoch.now, _env.get("TEFL_CHECK"))
-        return table
+        self._table = _Table(epoch.now, _env.get("TEFL_CHECK"))
 
     def _forget_unregistered(self) -> None:
         """Let go of implementations that are no longer registered, and of what they hold."""
@@ -340,13 +315,12 @@ class OpCall:
             with LOCK:  # so that a failure on another thread is not forgotten
                 if impl is next((i for i in entry.ranked if i.impl_id not in entry.failed), None):
                     entry.first = function, impl
-                    entry.fast = entry.first if impl.supports is None else None
 
     def _remember(self, entry: _Entry, impl_id: str, ran: str, error: Exception) -> None:
         with LOCK:
             if impl_id in entry.failed:
                 return
-            entry.first = entry.fast = None
+            entry.first = None
             if self.router is not None:
                 self.router.forget()
             entry.failed[impl_id] = (

@@ -5,9 +5,11 @@ from __future__ import annotations
 from types import ModuleType
 
 from . import policy, recording, shared
+from .gradients import Formula
 from .lock import LOCK, epoch
 from .manager import route
-from .types import Backward, OpDecl
+from .schema import schema_of
+from .types import OpDecl
 
 __all__ = ["attach", "install", "is_attached"]
 
@@ -35,10 +37,10 @@ def install(decl: OpDecl) -> None:
     if native is None:
         raise RuntimeError(f"op {decl.name!r} cannot be routed in native code: nothing is attached")
     call.router = native.route(decl.name, call.serve, call.recover, call.wrote)
-    native.differentiate(decl.name, _plain(decl.backward))
+    native.differentiate(decl.name, _plain(schema_of(decl.name).formula))
 
 
-def _plain(backward: Backward | None) -> tuple[object, ...] | None:
-    if backward is None:
+def _plain(formula: Formula | None) -> tuple[object, ...] | None:
+    if formula is None:
         return None
-    return backward.op, list(backward.args), list(backward.grads), list(backward.differentiable)
+    return formula.op, list(formula.args), list(formula.grads), list(formula.differentiable)

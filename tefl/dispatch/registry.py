@@ -12,6 +12,7 @@ import torch
 from .._errors import nearest
 from .lock import LOCK, epoch
 from .types import BackendImplKind, OpImpl
+from .values import named_dtype
 
 __all__ = ["OpRegistry"]
 
@@ -59,16 +60,17 @@ class OpRegistry:
             ops = list(self._table) if op_name is None else [op_name]
             gone = tuple(row[impl_id] for op in ops if impl_id in (row := self._table.get(op, {})))
             if not gone:
-                of_op = f" for op {op_name!r}" if op_name else ""
-                hint = nearest(impl_id, self.impl_ids())
-                raise KeyError(f"no implementation {impl_id!r}{of_op} is registered; {hint}")
+                raise KeyError(_missing(self._table, impl_id, op_name))
             kept = {op: _without(row, impl_id) if op in ops else row for op, row in self._table.items()}
             self._replace({op: row for op, row in kept.items() if row})
             return gone
 
     def get(self, op_name: str, impl_id: str) -> OpImpl:
         """One implementation. KeyError where it is not registered."""
-        return self._table[op_name][impl_id]
+        table = self._table
+        if (impl := table.get(op_name, {}).get(impl_id)) is None:
+            raise KeyError(_missing(table, impl_id, op_name))
+        return impl
 
     def implementations(self, op_name: str) -> tuple[OpImpl, ...]:
         """The implementations of one op, in the order of registration."""
@@ -116,6 +118,15 @@ class OpRegistry:
             self._table, self._before = self._before, None
 
 
+def _missing(table: _Table, impl_id: str, op_name: str | None) -> str:
+    """The message about an implementation that is not there: of an op that is, the nearest of its own."""
+    if op_name is not None and op_name not in table:
+        return f"no implementation {impl_id!r} for op {op_name!r} is registered; {nearest(op_name, table)}"
+    of_op, rows = ("", table.values()) if op_name is None else (f" for op {op_name!r}", [table[op_name]])
+    hint = nearest(impl_id, {known for row in rows for known in row})
+    return f"no implementation {impl_id!r}{of_op} is registered; {hint}"
+
+
 def _without(row: dict[str, OpImpl], impl_id: str) -> dict[str, OpImpl]:
     return {other: impl for other, impl in row.items() if other != impl_id}
 
@@ -148,15 +159,14 @@ def _as_op_impl(given: Any) -> OpImpl:
     return OpImpl(**fields)
 
 
-def _kind(given: Any) -> BackendImplKind:
+def _kind(given: Any) -> str:
     """Another package's kind, by the value or by the name of its enum member."""
     text = str(getattr(given, "value", given)).lower()
-    return BackendImplKind.DEFAULT if text == "default" else BackendImplKind(text)
+    return BackendImplKind.DEFAULT.value if text == "default" else text
 
 
 def _dtype(given: Any) -> torch.dtype:
-    dtype = getattr(torch, str(given).removeprefix("torch."), None)
-    if not isinstance(dtype, torch.dtype):
+    if (dtype := named_dtype(str(given))) is None:
         raise TypeError(f"supported_dtypes holds {given!r}, which is no torch.dtype")
     return dtype
 

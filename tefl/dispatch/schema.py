@@ -9,12 +9,14 @@ from typing import Any, Final
 
 import torch
 
+from .gradients import Formula, formula_of
 from .lock import epoch
 from .types import OpDecl
 
-__all__ = ["REQUIRED", "Schema", "declarations", "declare", "device_and_dtypes", "parse"]
+__all__ = ["REQUIRED", "Schema", "declarations", "declare", "device_and_dtypes", "parse", "schema_of"]
 
 _DECLARED: dict[str, OpDecl] = {}
+_SCHEMAS: dict[str, Schema] = {}
 
 
 class _Required:
@@ -29,26 +31,33 @@ REQUIRED: Final = _Required()
 def declare(decl: OpDecl) -> Callable[[], None]:
     """Record the declaration of an op; returns the function that takes it back.
 
-    A second one of the same name is an error that shows both.
+    A second one of the same name is an error that shows both; so is a schema that `parse` refuses.
     """
+    schema = parse(decl)
     if (old := _DECLARED.get(decl.name)) is not None:
         raise ValueError(
             f"op {decl.name!r} is declared twice: {old.schema} (family {old.family}) and {decl.schema} "
             f"(family {decl.family})"
         )
+    _SCHEMAS[decl.name] = schema  # first: who finds the declaration asks for it
     _DECLARED[decl.name] = decl
     epoch.advance()
     return lambda: _withdraw(decl.name)
 
 
 def _withdraw(name: str) -> None:
-    del _DECLARED[name]
+    del _DECLARED[name], _SCHEMAS[name]
     epoch.advance()
 
 
 def declarations() -> Mapping[str, OpDecl]:
     """Every declared op by name, in the order of declaration; a read-only live view."""
     return MappingProxyType(_DECLARED)
+
+
+def schema_of(op_name: str) -> Schema:
+    """What the schema of a declared op says."""
+    return _SCHEMAS[op_name]
 
 
 @dataclass(frozen=True)
@@ -68,6 +77,8 @@ class Schema:
     """Those that the schema says are written."""
     results: tuple[bool, ...]
     """For each result whether it is a tensor."""
+    formula: Formula | None = None
+    """How the op is differentiated; None where it is not."""
 
     @property
     def mutates(self) -> bool:
@@ -126,24 +137,28 @@ class Schema:
 def parse(decl: OpDecl) -> Schema:
     """Read a declaration's schema string. RuntimeError, torch's own, where it is malformed.
 
-    ValueError where a result is a list of tensors, whose members nobody would look at.
+    ValueError where a result is a list of tensors, whose members nobody would look at, and where its
+    `Backward` names what the schema does not have.
     """
     parsed = torch._C.parse_schema(f"tefl::{decl.name}{decl.schema}")
-    arguments = parsed.arguments
-    for index, result in enumerate(parsed.returns):
-        if "List[Tensor]" in str(result.type) or "List[Optional[Tensor]]" in str(result.type):
+    arguments, results = parsed.arguments, [str(result.type) for result in parsed.returns]
+    for index, type_ in enumerate(results):
+        if "List[Tensor]" in type_ or "List[Optional[Tensor]]" in type_:
             raise ValueError(
-                f"op {decl.name!r}: result {index} is {result.type}; wanted is Tensor. "
+                f"op {decl.name!r}: result {index} is {type_}; wanted is Tensor. "
                 "Return each tensor as a result of its own, or one tensor that holds them all."
             )
+    types = {a.name: str(a.type) for a in arguments}
+    tensors = {name: type_ for name, type_ in types.items() if "Tensor" in type_}
     return Schema(
         decl.name,
         {a.name: _default(a) for a in arguments if not a.kwarg_only},
         {a.name: _default(a) for a in arguments if a.kwarg_only},
-        {a.name: str(a.type) for a in arguments if "Tensor" in str(a.type)},
-        _slots(arguments),
+        tensors,
+        _slots(arguments, tensors),
         frozenset(a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write),
-        tuple(str(result.type) == "Tensor" for result in parsed.returns),
+        tuple(type_ == "Tensor" for type_ in results),
+        formula_of(decl.name, decl.backward, list(types), [result.name for result in parsed.returns]),
     )
 
 
@@ -168,12 +183,12 @@ def _resolved(value: Any) -> Any:
     return [_resolved(member) for member in value] if isinstance(value, (list, tuple)) else value
 
 
-def _slots(arguments: Sequence[Any]) -> tuple[int, ...] | None:
-    found = [(i, a) for i, a in enumerate(arguments) if "Tensor" in str(a.type)]
-    plain = all(str(a.type) in ("Tensor", "Optional[Tensor]") and not a.kwarg_only for _, a in found)
-    if not found or not plain or str(found[0][1].type) != "Tensor":
+def _slots(arguments: Sequence[Any], tensors: Mapping[str, str]) -> tuple[int, ...] | None:
+    found = [(i, tensors[a.name], a.kwarg_only) for i, a in enumerate(arguments) if a.name in tensors]
+    plain = all(type_ in ("Tensor", "Optional[Tensor]") and not option for _, type_, option in found)
+    if not found or not plain or found[0][1] != "Tensor":
         return None
-    return tuple(i for i, _ in found)
+    return tuple(i for i, _, _ in found)
 
 
 def _default(argument: Any) -> Any:

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from .._env import normal_vendor
-from .._errors import one_line
+from .._errors import dtype_name, one_line
 from .policy import SelectionPolicy
 from .types import BackendImplKind, Facts, OpImpl, Slower
 
-__all__ = ["Raised", "Verdict", "accepts", "available", "excluded", "pick", "rank"]
+__all__ = ["Raised", "Verdict", "accepts", "available", "excluded", "matches", "pick", "rank", "vendor_veto"]
 
 Verdict = str | Slower | None
 """None: fits. A string: does not, and why. `Slower`: fits, but another is faster."""
@@ -29,43 +29,47 @@ def rank(op_name: str, impls: Iterable[OpImpl], policy: SelectionPolicy) -> list
     tokens, stated = policy.order(op_name)
     if policy.strict and stated:
         tokens = tokens[:1]
-    allowed = [impl for impl in impls if _vendor_veto(impl, policy) is None]
+    allowed = [impl for impl in impls if _veto(impl, policy) is None]
     allowed.sort(key=lambda impl: (-impl.priority, impl.impl_id))
     ranked: dict[str, OpImpl] = {}
     for token in tokens:
         for impl in allowed:
-            if _matches(impl, token):
+            if matches(impl, token):
                 ranked.setdefault(impl.impl_id, impl)
     return list(ranked.values())
 
 
 def excluded(op_name: str, impl: OpImpl, policy: SelectionPolicy) -> str:
     """Why the policy does not let an implementation run."""
-    if (veto := _vendor_veto(impl, policy)) is not None:
+    if (veto := _veto(impl, policy)) is not None:
         return veto
     tokens, _ = policy.order(op_name)
-    if any(_matches(impl, token) for token in tokens):
+    if any(matches(impl, token) for token in tokens):
         return f"strict: the first of the order, {tokens[0]!r}, must supply the implementation"
     return f"not in the order given for this op, {'|'.join(tokens)}"
 
 
-def _vendor_veto(impl: OpImpl, policy: SelectionPolicy) -> str | None:
-    if impl.kind is not BackendImplKind.VENDOR:
-        return None
-    vendor = normal_vendor(impl.vendor or "")
-    if vendor in policy.deny_vendors:
-        return f"vendor {impl.vendor!r} is denied"
-    if policy.allow_vendors is not None and vendor not in policy.allow_vendors:
+def _veto(impl: OpImpl, policy: SelectionPolicy) -> str | None:
+    return vendor_veto(impl.vendor or "", policy) if impl.kind is BackendImplKind.VENDOR else None
+
+
+def vendor_veto(vendor: str, policy: SelectionPolicy) -> str | None:
+    """Why a vendor's implementations may not run; None where they may."""
+    name = normal_vendor(vendor)
+    if name in policy.deny_vendors:
+        return f"vendor {vendor!r} is denied"
+    if policy.allow_vendors is not None and name not in policy.allow_vendors:
         allowed = ", ".join(sorted(policy.allow_vendors))
-        return f"vendor {impl.vendor!r} is not among the allowed ones, {allowed}"
+        return f"vendor {vendor!r} is not among the allowed ones, {allowed}"
     return None
 
 
-def _matches(impl: OpImpl, token: str) -> bool:
+def matches(impl: Any, token: str) -> bool:
+    """Whether an implementation is meant by an element of an order in its canonical form."""
     head, _, name = token.partition(":")
     if head == "impl":
-        return impl.impl_id == name
-    return impl.kind.value == head and (not name or normal_vendor(impl.vendor or "") == name)
+        return bool(impl.impl_id == name)
+    return bool(impl.kind == head) and (not name or normal_vendor(impl.vendor or "") == name)
 
 
 def available(impl: OpImpl, facts: Facts) -> Verdict:
@@ -119,7 +123,7 @@ def _dtypes(impl: OpImpl, facts: Facts) -> str | None:
 
 
 def _names(dtypes: Iterable[Any]) -> str:
-    return ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+    return ", ".join(map(dtype_name, dtypes))
 
 
 def _arch(impl: OpImpl, facts: Facts) -> str | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Literal, TypeVar
 
 import torch
+
+from .._errors import dtype_name
 
 __all__ = [
     "BackendImplKind",
@@ -77,7 +79,7 @@ class OpImpl:
         where = f"OpImpl {self.impl_id!r} for op {self.op_name!r}"
         if not callable(self.fn):
             raise TypeError(f"{where}: fn must be callable, got {self.fn!r}")
-        object.__setattr__(self, "kind", BackendImplKind(self.kind))
+        object.__setattr__(self, "kind", _kind(self.kind, where))
         _demand_fields(self, where)
         if self.kind is BackendImplKind.VENDOR and not (self.vendor or "").strip():
             raise ValueError(f"{where}: kind 'vendor' needs vendor='<name>', got {self.vendor!r}")
@@ -100,10 +102,24 @@ def _demand_fields(impl: OpImpl, where: str) -> None:
         ("priority", "a number", isinstance(impl.priority, (int, float)) and impl.priority == impl.priority),
         ("supported_dtypes", "a collection of torch.dtype", _all_are(torch.dtype, impl.supported_dtypes)),
         ("devices", "a collection of device types", _all_are(str, impl.devices)),
+        ("supports", "callable or None", impl.supports is None or callable(impl.supports)),
+        ("is_available", "callable, a bool or None", _is_predicate(impl.is_available)),
     )
     for name, wanted, holds in fields:
         if not holds:
             raise TypeError(f"{where}: {name} must be {wanted}, got {getattr(impl, name)!r}")
+
+
+def _kind(given: object, where: str) -> BackendImplKind:
+    try:
+        return BackendImplKind(given)
+    except ValueError:
+        kinds = ", ".join(kind.value for kind in BackendImplKind)
+        raise ValueError(f"{where}: kind must be one of {kinds}, got {given!r}") from None
+
+
+def _is_predicate(given: object) -> bool:
+    return given is None or isinstance(given, bool) or callable(given)
 
 
 def _is_name(given: object) -> bool:
@@ -141,18 +157,26 @@ class Facts:
     device_name: str | None = None
     """What the claimed device is called ("maca"); None on other devices."""
 
+    @property
+    def computes_on(self) -> str | None:
+        """The device type whose kernels can compute on the memory: "cpu", "cuda", ..., or "none".
+
+        None where nobody has claimed the device.
+        """
+        return self.alias if self.device_type == "privateuse1" else self.device_type
+
     def describe(self) -> str:
         """Device and dtypes in words: ``"maca:0 (float32, float32)"``."""
         name = self.device_name or self.device_type
         place = name if self.device_index is None else f"{name}:{self.device_index}"
-        dtypes = ", ".join(str(dtype).removeprefix("torch.") for dtype in self.dtypes)
+        dtypes = ", ".join(map(dtype_name, self.dtypes))
         return f"{place} ({dtypes})" if dtypes else place
 
 
-Feed = tuple[Literal["grad", "input", "output", "needs"], int]
-"""Where an argument of a backward op comes from: the gradient of output i, input i, output i of the forward,
-or whether input i needs a gradient. i counts the forward schema's results, or its arguments with keyword-only
-ones.
+Feed = tuple[Literal["grad", "input", "output", "needs"], str | int]
+"""Where an argument of a backward op comes from, by names of the forward's schema: the gradient of a result,
+an argument, a result, or whether an argument needs a gradient. A result without a name is given by its
+position.
 """
 
 
@@ -162,14 +186,15 @@ class Backward:
 
     ``args`` has one feed for each argument of the backward op's schema, in its order. A gradient that is
     undefined is passed as None where the backward's schema has an optional tensor, else as zeros.
-    ``grads[i]`` is the index of the backward's result that is the gradient of forward argument i, or None.
-    ``differentiable`` are the indices of the forward's results that carry a gradient.
+    ``grads`` says, by the name of a forward argument, which of the backward's results (0 is the first) is its
+    gradient; an argument that is not there has none. ``differentiable`` are the forward's results that carry
+    a gradient, by name, or by position where they have none; empty: the first alone.
     """
 
     op: str
     args: tuple[Feed, ...]
-    grads: tuple[int | None, ...]
-    differentiable: tuple[int, ...] = (0,)
+    grads: Mapping[str, int]
+    differentiable: tuple[str | int, ...] = ()
 
 
 @dataclass(frozen=True)

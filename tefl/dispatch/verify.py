@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ import torch
 from .adapt import same_layout
 from .schema import Schema
 from .types import BackendImplKind, Deviation, OpDecl, OpImpl
+from .values import described, mapped, on_meta, tensors
 
 __all__ = ["Verified"]
 
@@ -36,31 +37,30 @@ class Verified:
         return got
 
     def _compare_forms(self, got: Any, args: Any, kwargs: Any) -> None:
-        wanted = self._decl.fake(*_on_meta(args), **_on_meta(kwargs))
-        for index, (have, want) in enumerate(zip(_tensors(got), _tensors(wanted), strict=True)):
+        wanted = self._decl.fake(*on_meta(args), **on_meta(kwargs))
+        for index, (have, want) in enumerate(zip(tensors(got), tensors(wanted), strict=True)):
             is_same = have.shape == want.shape and have.dtype == want.dtype and same_layout(have, want)
             if not is_same:
-                self._report(
-                    f"result {index} is {_form(have)}, the fake function promises {_form(want)}", args
-                )
+                promise = f"the fake function promises {described(want)}"
+                self._report(f"result {index} is {described(have)}, {promise}", (args, kwargs))
 
     def _compare_values(self, got: Any, after: Any, given: Any) -> None:
         if not self._schema.mutates:
-            for index, (have, want) in enumerate(zip(_tensors(after), _tensors(given), strict=True)):
+            for index, (have, want) in enumerate(zip(tensors(after), tensors(given), strict=True)):
                 if not torch.allclose(have, want, rtol=0, atol=0, equal_nan=True):
                     self._report(f"tensor argument {index} was written, which the schema does not say", given)
         exact = self._decl.reference(*given[0], **given[1])
-        for index, (have, want) in enumerate(zip(_tensors(got), _tensors(exact), strict=True)):
+        for index, (have, want) in enumerate(zip(tensors(got), tensors(exact), strict=True)):
             if (error := _error(have, want)) is not None:
                 self._report(f"result {index} differs from the reference: {error}", given)
         if self._schema.mutates:
             # The reference has written its copies as the implementation has written the arguments.
-            for index, (have, want) in enumerate(zip(_tensors(after), _tensors(given), strict=True)):
+            for index, (have, want) in enumerate(zip(tensors(after), tensors(given), strict=True)):
                 if (error := _error(have, want)) is not None:
                     self._report(f"tensor argument {index} differs from the reference: {error}", given)
 
-    def _report(self, what: str, args: Any) -> None:
-        shapes = ", ".join(f"{_name(t.dtype)} {tuple(t.shape)}" for t in _tensors(args))
+    def _report(self, what: str, given: Any) -> None:
+        shapes = ", ".join(map(described, tensors(given)))
         raise Deviation(
             f"Op {self.impl.op_name!r}: implementation {self.impl.impl_id!r}, {what} (arguments: {shapes})"
         )
@@ -69,7 +69,7 @@ class Verified:
 def _error(have: torch.Tensor, want: torch.Tensor) -> str | None:
     """How far one is from the other, None where that is no more than rounding."""
     if have.shape != want.shape or have.dtype != want.dtype:
-        return f"{_form(have)}, wanted {_form(want)}"
+        return f"{described(have)}, wanted {described(want)}"
     if have.numel() == 0 or torch.equal(have, want):
         return None
     if not have.is_floating_point():
@@ -89,38 +89,5 @@ def _error(have: torch.Tensor, want: torch.Tensor) -> str | None:
     return f"off by {distance:.3g} at element {worst} ({is_:.6g}, wanted {should:.6g}), {beyond}"
 
 
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for member in value:
-            yield from _tensors(member)
-    elif isinstance(value, Mapping):
-        yield from _tensors(tuple(value.values()))
-
-
-def _mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    if isinstance(value, torch.Tensor):
-        return change(value)
-    if isinstance(value, Mapping):
-        return {name: _mapped(member, change) for name, member in value.items()}
-    return type(value)(_mapped(m, change) for m in value) if type(value) in (tuple, list) else value
-
-
 def _copied(value: Any) -> Any:
-    return _mapped(value, torch.clone)
-
-
-def _on_meta(value: Any) -> Any:
-    def form(tensor: torch.Tensor) -> torch.Tensor:
-        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
-
-    return _mapped(value, form)
-
-
-def _form(tensor: torch.Tensor) -> str:
-    return f"{_name(tensor.dtype)} {tuple(tensor.shape)} strides {tensor.stride()}"
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
+    return mapped(value, torch.clone)

@@ -7,6 +7,7 @@ loaded or imported before the first launch.
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor
 
 from tefl import _native
+from tefl._errors import dtype_name
 from tefl.kernels._buffer import Buffer
 
 __all__ = [
@@ -106,9 +108,9 @@ def specialise(value: object, by_value: bool = True) -> Specialisation:
     Without ``by_value``, for a parameter under ``do_not_specialize``, of an int or a tensor only the type.
     """
     if isinstance(value, Tensor):
-        return _POINTERS[value.dtype], by_value and value.data_ptr() % 16 == 0
+        return _pointer(value.dtype), by_value and value.data_ptr() % 16 == 0
     if isinstance(value, Buffer):
-        return _POINTERS[value.dtype], by_value
+        return _pointer(value.dtype), by_value
     if value is None:
         return "constexpr", None
     if isinstance(value, bool):
@@ -120,6 +122,13 @@ def specialise(value: object, by_value: bool = True) -> Specialisation:
     if isinstance(value, float):
         return "fp32", False
     raise TypeError(f"a Triton kernel takes tensors, ints, floats and None, got {type(value).__name__}")
+
+
+def _pointer(dtype: torch.dtype) -> str:
+    if (letters := _POINTERS.get(dtype)) is None:
+        known = ", ".join(map(dtype_name, _POINTERS))
+        raise TypeError(f"a Triton kernel takes tensors of {known}, got {dtype_name(dtype)}")
+    return letters
 
 
 def compile_triton(
@@ -215,23 +224,30 @@ class TritonKernel:
         self._interpreted = not hasattr(type(function), "cache_key")
         parameters = () if self._interpreted else function.params
         self._by_value = tuple(not p.do_not_specialize for p in parameters if not p.is_constexpr)
+        annotated = inspect.signature(function.fn).parameters.values()
+        self._constexprs = {p.name for p in annotated if "constexpr" in str(p.annotation)}
+        self._arguments = [p.name for p in annotated if p.name not in self._constexprs]
         self._ready: dict[Any, Callable[[Grid, Sequence[Any]], None]] = {}
         self._lock = threading.Lock()
 
     def __call__(self, grid: Grid, *args: Tensor | float | None, num_warps: int, **constexprs: Any) -> None:
-        """Launch ``grid`` programs on the current stream of the first argument's device."""
+        """Launch ``grid`` programs on the current stream of the first argument's device, a tensor's.
+
+        TypeError names the kernel and what is wrong with its arguments.
+        """
+        self._demand_arguments(args, constexprs)
         if self._interpreted:
             with _INTERPRETER:
                 self.function[(*grid, 1, 1)[:3]](*args, **constexprs)
             return
-        device = args[0].device  # type: ignore[union-attr]
-        self._compiled(device, args, num_warps, constexprs)(grid, args)
+        self._compiled(self._device(args), args, num_warps, constexprs)(grid, args)
 
     def ready(self, device: torch.device, *args: Any, num_warps: int, **constexprs: Any) -> Ready | None:
         """What such a launch on ``device`` comes down to; a `Buffer` may stand for a tensor.
 
         None where there is no native launch of it: interpreted, or left to Triton's own launcher.
         """
+        self._demand_arguments(args, constexprs)
         if self._interpreted:
             return None
         compiled = self._compiled(device, args, num_warps, constexprs)
@@ -240,10 +256,33 @@ class TritonKernel:
     def _compiled(
         self, device: torch.device, args: Sequence[Any], num_warps: int, constexprs: Mapping[str, Any]
     ) -> Callable[[Grid, Sequence[Any]], None]:
-        arguments = tuple(map(specialise, args, self._by_value))
+        try:
+            arguments = tuple(map(specialise, args, self._by_value))
+        except TypeError as error:
+            raise TypeError(f"{self}: {error}") from None
         # Devices of one architecture share what is compiled; the kernel is loaded on each.
         key = (_arch(device.index), num_warps, arguments, tuple(constexprs.items()))
         return self._ready.get(key) or self._prepare(key, constexprs)
+
+    def _demand_arguments(self, args: Sequence[Any], constexprs: Mapping[str, Any]) -> None:
+        """TypeError where a call does not have the function's parameters."""
+        if len(args) != len(self._arguments):
+            wanted = f"{len(self._arguments)} arguments ({', '.join(self._arguments)})"
+            raise TypeError(f"{self} takes {wanted}, got {len(args)}")
+        if constexprs.keys() != self._constexprs:
+            wanted, got = (", ".join(sorted(names)) or "none" for names in (self._constexprs, constexprs))
+            raise TypeError(f"{self} takes constexprs {wanted}, got {got}")
+
+    def _device(self, args: Sequence[Any]) -> torch.device:
+        if not args or not isinstance(args[0], Tensor):
+            got = type(args[0]).__name__ if args else "none"
+            raise TypeError(
+                f"{self}: the first argument must be a tensor, whose device it is launched on, got {got}"
+            )
+        return args[0].device
+
+    def __str__(self) -> str:
+        return f"Triton kernel {self.function.__name__!r}"
 
     def _prepare(self, key: Any, constexprs: Mapping[str, Any]) -> Callable[[Grid, Sequence[Any]], None]:
         arch, num_warps, arguments, _ = key

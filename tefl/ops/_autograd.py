@@ -18,8 +18,11 @@ from torch import Tensor
 from torch.autograd.forward_ad import _set_fwd_grad_enabled, unpack_dual
 from torch.autograd.function import _SingleLevelFunction
 
+from tefl.dispatch.gradients import Formula
 from tefl.dispatch.policy import current_token, use_token
-from tefl.dispatch.types import Backward, OpDecl
+from tefl.dispatch.schema import schema_of
+from tefl.dispatch.types import OpDecl
+from tefl.dispatch.values import tensors
 from tefl.ops._signature import Signature
 
 __all__ = ["autograd_kernel"]
@@ -37,9 +40,9 @@ def autograd_kernel(decl: OpDecl) -> Callable[..., Any]:
         if node is None:  # at the first call: an import could not pay for looking every op up
             node = _node_of(decl)
         values = node.signature.values(args, kwargs)
-        tensors = tuple(_tensors(values))
-        _refuse_forward_mode(decl.name, tensors)
-        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+        given = tuple(tensors(values))
+        _refuse_forward_mode(decl.name, given)
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given):
             if decl.backward is not None:
                 _refuse_gradients_of_lists(node.signature, values)
             return _record(node, keyset, values)
@@ -73,7 +76,7 @@ class _Node(_SingleLevelFunction):
 class _Differentiable(_Node):
     """Calls the backward op, under the policy that the forward ran under."""
 
-    formula: Backward
+    formula: Formula
     backward_signature: Signature
 
     @classmethod
@@ -115,7 +118,7 @@ class _Undifferentiable(_Node):
 
     @classmethod
     def connected(cls, values: Values) -> Values:
-        return tuple(_tensors(values))
+        return tuple(tensors(values))
 
     @staticmethod
     def forward(ctx: Any, node: type[_Undifferentiable], keyset: Any, values: Values, *tensors: Any) -> Any:
@@ -137,9 +140,9 @@ _OWN = 3
 
 def _node_of(decl: OpDecl) -> type[_Node]:
     members: dict[str, Any] = {"signature": Signature(decl.name)}
-    if decl.backward is None:
+    if (formula := schema_of(decl.name).formula) is None:
         return type(decl.name, (_Undifferentiable,), members)
-    members |= {"formula": decl.backward, "backward_signature": Signature(decl.backward.op)}
+    members |= {"formula": formula, "backward_signature": Signature(formula.op)}
     return type(decl.name, (_Differentiable,), members)
 
 
@@ -221,7 +224,7 @@ def _zeros(shape: torch.Size, dtype: torch.dtype, device: torch.device) -> Tenso
 def _refuse_gradients_of_lists(signature: Signature, values: Values) -> None:
     """A node that is differentiable has edges to the arguments that are tensors, and to none in a list."""
     for name, value in zip(signature.names, values, strict=True):
-        if isinstance(value, (list, tuple)) and any(t.requires_grad for t in _tensors((value,))):
+        if isinstance(value, (list, tuple)) and any(t.requires_grad for t in tensors(value)):
             raise NotImplementedError(
                 f"tefl::{signature.name} has no derivative with regard to the tensors in the list {name}, "
                 "and one of them requires grad. Pass them detached, [t.detach() for t in ...], or call the "
@@ -235,15 +238,6 @@ def _refuse_forward_mode(op: str, tensors: tuple[Tensor, ...]) -> None:
             f"tefl::{op} does not support forward-mode automatic differentiation (torch.func.jvp, dual "
             "tensors). Use reverse mode (torch.func.vjp, backward()), or PyTorch's own operations there."
         )
-
-
-def _tensors(values: Values) -> Iterator[Tensor]:
-    """The tensors among the values, those in lists included."""
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from (element for element in value if isinstance(element, Tensor))
 
 
 def _as_tuple(results: Any) -> tuple[Tensor, ...]:

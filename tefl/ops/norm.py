@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tefl._lazy import Lazy
 from tefl.dispatch.types import Backward, OpDecl
-from tefl.kernels._lazy import lazy
 from tefl.ops import _norm_check
 
 __all__ = ["DECLARATIONS"]
@@ -121,7 +121,7 @@ def _declared(name: str, schema: str, fake: Callable[..., Any], backward: Backwa
         family="norm",
         schema=schema,
         fake=fake,
-        reference=lazy("tefl.kernels.reference.norm", name),
+        reference=Lazy("tefl.kernels.reference.norm", name),
         check=getattr(_norm_check, name),
         backward=backward,
     )
@@ -137,15 +137,15 @@ DECLARATIONS = (
         Backward(
             op="layernorm_bwd",
             args=(
-                ("grad", 0),
-                ("input", 0),
-                ("output", 1),
-                ("output", 2),
-                ("input", 1),
-                ("input", 4),
-                ("needs", 2),
+                ("grad", "out"),
+                ("input", "input"),
+                ("output", "mu"),
+                ("output", "rsigma"),
+                ("input", "weight"),
+                ("input", "zero_centered_gamma"),
+                ("needs", "bias"),
             ),
-            grads=(0, 1, 2, None, None, None),
+            grads={"input": 0, "weight": 1, "bias": 2},
         ),
     ),
     _declared(
@@ -162,8 +162,14 @@ DECLARATIONS = (
         _fake_rmsnorm_fwd,
         Backward(
             op="rmsnorm_bwd",
-            args=(("grad", 0), ("input", 0), ("output", 1), ("input", 1), ("input", 3)),
-            grads=(0, 1, None, None, None),
+            args=(
+                ("grad", "out"),
+                ("input", "input"),
+                ("output", "rsigma"),
+                ("input", "weight"),
+                ("input", "zero_centered_gamma"),
+            ),
+            grads={"input": 0, "weight": 1},
         ),
     ),
     _declared(
@@ -186,9 +192,16 @@ DECLARATIONS = (
         _fake_add_rmsnorm_fwd,
         Backward(
             op="add_rmsnorm_bwd",
-            args=(("grad", 0), ("grad", 1), ("output", 1), ("output", 2), ("input", 2), ("input", 4)),
-            grads=(0, 0, 1, None, None, None),
-            differentiable=(0, 1),
+            args=(
+                ("grad", "out"),
+                ("grad", "residual_out"),
+                ("output", "residual_out"),
+                ("output", "rsigma"),
+                ("input", "weight"),
+                ("input", "zero_centered_gamma"),
+            ),
+            grads={"input": 0, "residual": 0, "weight": 1},
+            differentiable=("out", "residual_out"),
         ),
     ),
     _declared(

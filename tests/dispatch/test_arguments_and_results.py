@@ -256,14 +256,6 @@ class TestResults:
             assert not any(result.is_inference() for result in manager.call(name, x, None))
         assert len(warnings_in("vendor.acme")) == 1
 
-    @pytest.mark.parametrize("results", ["Tensor[]", "(Tensor, Tensor[])", "Tensor?[]"])
-    def test_an_op_whose_result_is_a_list_of_tensors_is_refused(
-        self, manager: OpManager, declared, x: torch.Tensor, results: str
-    ) -> None:
-        name = declared(f"(Tensor x) -> {results}")
-        with pytest.raises(ValueError, match=rf"op '{name}': result \d is .*; wanted is Tensor"):
-            manager.call(name, x)
-
     def test_an_argument_handed_back_does_not_share_memory_in_a_graph(self) -> None:
         def hand_back(input: torch.Tensor, *args: Any, **options: Any) -> tuple[torch.Tensor, torch.Tensor]:
             return input, torch.ones(2)

@@ -140,7 +140,7 @@ def test_the_predicate_of_a_call_gets_its_arguments_as_the_implementation_does()
     ("fields", "message"),
     [
         ({"kind": "vendor"}, "kind 'vendor' needs vendor='<name>', got None"),
-        ({"kind": "triton"}, "'triton' is not a valid BackendImplKind"),
+        ({"kind": "triton"}, "kind must be one of flagos, vendor, reference, got 'triton'"),
         ({"kind": "flagos", "fn": 3}, "fn must be callable, got 3"),
     ],
 )

@@ -53,7 +53,7 @@ def test_ops_run_and_are_differentiated_under_the_policy_of_their_forward(
         tefl.ops.register(OpDecl("add_bwd", "test", "(Tensor grad) -> Tensor", torch.empty_like, torch.clone))
         tefl.ops.register(OpDecl(
             "add", "test", "(Tensor x, Tensor[] others) -> Tensor", lambda x, _: torch.empty_like(x), add,
-            backward=Backward("add_bwd", (("grad", 0),), (0, None)),
+            backward=Backward("add_bwd", (("grad", 0),), {"x": 0}),
         ))
         for op, fn in (("add", add), ("add_bwd", torch.clone)):
             registry.register_impl(tefl.OpImpl(op, "reference.torch", "reference", fn))

@@ -75,6 +75,11 @@ def test_what_yields_implementations_may_register_others(registry: OpRegistry) -
         {"supported_dtypes": ["float32"]},
         {"devices": [None]},
         {"devices": 0},
+        {"supports": 5},
+        {"supports": True},
+        {"supports": "no"},
+        {"is_available": 5},
+        {"is_available": "no"},
     ],
     ids=str,
 )
@@ -83,6 +88,20 @@ def test_a_field_that_would_break_calls_of_the_op_is_refused_when_it_is_given(fi
     good = {"op_name": "op", "impl_id": "vendor.x", "kind": "vendor", "fn": print, "vendor": "x"}
     with pytest.raises(TypeError, match=rf"{name} must be .*, got "):
         OpImpl(**{**good, **fields})
+
+
+@pytest.mark.parametrize("kind", ["triton", "DEFAULT", None, 3])
+def test_a_kind_that_there_is_not_is_refused_with_those_that_there_are(kind: object) -> None:
+    with pytest.raises(ValueError) as caught:
+        OpImpl("some_op", "default.x", kind, print)  # type: ignore[arg-type]
+    assert str(caught.value) == (
+        f"OpImpl 'default.x' for op 'some_op': kind must be one of flagos, vendor, reference, got {kind!r}"
+    )
+
+
+def test_another_packages_kind_is_refused_alike(registry: OpRegistry) -> None:
+    with pytest.raises(ValueError, match=r"OpImpl 'vendor\.f' for op 'op': kind must be one of flagos, "):
+        registry.register_impl(foreign(kind="triton"))
 
 
 @pytest.mark.parametrize("vendor", [None, "", " "])
@@ -102,6 +121,28 @@ def test_unregister_of_nothing_is_an_error_with_the_nearest_name(registry: OpReg
     registry.register_impl(make("vendor.acme"))
     with pytest.raises(KeyError, match=r"no implementation 'vendor.acmee' is registered.*'vendor.acme'"):
         registry.unregister("vendor.acmee")
+
+
+@pytest.mark.parametrize(
+    ("op", "impl_id", "says"),
+    [
+        ("op", "vendor.acmee", "no implementation 'vendor.acmee' for op 'op' is registered.*'vendor.acme'"),
+        ("op", "vendor.other", "no implementation 'vendor.other' for op 'op' is registered"),
+        (
+            "opp",
+            "vendor.acme",
+            "no implementation 'vendor.acme' for op 'opp' is registered.* is 'op'",
+        ),
+    ],
+)
+@pytest.mark.parametrize("ask", ["get", "unregister"])
+def test_an_implementation_that_is_not_there_is_an_error_with_the_nearest_name(
+    registry: OpRegistry, ask: str, op: str, impl_id: str, says: str
+) -> None:
+    registry.register_many([make("vendor.acme"), make("vendor.other", "another")])
+    with pytest.raises(KeyError, match=says):
+        registry.get(op, impl_id) if ask == "get" else registry.unregister(impl_id, op)
+    assert len(registry.implementation_keys()) == 2
 
 
 def test_what_was_unregistered_can_be_registered_again(registry: OpRegistry) -> None:

@@ -191,10 +191,32 @@ def test_a_fake_function_that_promises_something_else_is_found() -> None:
     impl = tefl.OpImpl("verified", "reference.torch", "reference", torch.clone)
     checked = Verified(decl, parse(decl), torch.clone, impl)
     message = (
-        "result 0 is float32 (2, 3) strides (3, 1), the fake function promises float32 (3, 2) strides (2, 1)"
+        "result 0 is float32 (2, 3), the fake function promises float32 (3, 2) (arguments: float32 (2, 3))"
     )
     with pytest.raises(Deviation, match=re.escape(message)):
         checked(torch.ones(2, 3))
+
+
+def test_a_deviation_lists_all_tensors_that_were_given() -> None:
+    """Keyword-only ones and those in lists too, whether a form or a value is off."""
+    schema = "(Tensor x, Tensor[] more, *, Tensor scale) -> Tensor"
+    x, more, scale = torch.ones(2, 3), [torch.ones(1), torch.ones(4, 5).t()], torch.ones(7)
+    given = "(arguments: float32 (2, 3), float32 (1,), float32 (5, 4) strides (1, 5), float32 (7,))"
+
+    def same(x: Tensor, more: list[Tensor], *, scale: Tensor) -> Tensor:
+        return x.clone()
+
+    decl = OpDecl("verified", "test", schema, lambda x, more, *, scale: torch.empty_like(x), same)
+    wrong_form = lambda x, more, *, scale: x.t().contiguous().t()  # noqa: E731
+    wrong_value = lambda x, more, *, scale: x + 1  # noqa: E731
+    for wrong, says in (
+        (wrong_form, "strides (1, 2), the fake"),
+        (wrong_value, "differs from the reference"),
+    ):
+        impl = tefl.OpImpl("verified", "vendor.odd", "vendor", wrong, vendor="odd")
+        with pytest.raises(Deviation, match=re.escape(says)) as caught:
+            Verified(decl, parse(decl), wrong, impl)(x, more, scale=scale)
+        assert str(caught.value).endswith(given)
 
 
 def test_a_value_that_cannot_be_read_is_an_error_at_first_use(fresh_python) -> None:

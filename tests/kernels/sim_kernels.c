@@ -35,17 +35,17 @@ static int32_t run_shape(const tefl_sim_block* block, void* const* parameters) {
 static const uint32_t shape_bytes[] = {8, 8};
 const tefl_sim_kernel shape = {run_shape, 2, shape_bytes};
 
-/* Takes `milliseconds`, then adds 1 to out[0]. */
-static int32_t run_slow(const tefl_sim_block* block, void* const* parameters) {
-  const int32_t milliseconds = *(const int32_t*)parameters[1];
-  const struct timespec time = {milliseconds / 1000, milliseconds % 1000 * 1000000L};
+/* Waits until the int32 at an address of host memory is not 0, then adds 1 to out[0]. */
+static int32_t run_wait(const tefl_sim_block* block, void* const* parameters) {
+  const int32_t* flag = (const int32_t*)(intptr_t)*(const int64_t*)parameters[1];
+  const struct timespec pause = {0, 1000000L};
   (void)block;
-  nanosleep(&time, NULL);
+  while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) == 0) nanosleep(&pause, NULL);
   **(float**)parameters[0] += 1;
   return 0;
 }
-static const uint32_t slow_bytes[] = {8, 4};
-const tefl_sim_kernel slow = {run_slow, 2, slow_bytes};
+static const uint32_t wait_bytes[] = {8, 8};
+const tefl_sim_kernel wait_for = {run_wait, 2, wait_bytes};
 
 static int32_t run_fail(const tefl_sim_block* block, void* const* parameters) {
   (void)block;

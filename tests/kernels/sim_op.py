@@ -5,7 +5,7 @@
 """
 
 CLAIMED = """
-import threading, time, torch, tefl
+import threading, torch, tefl
 from pathlib import Path
 from tefl import _native
 from tefl.kernels.launcher import BinaryKernel

@@ -66,19 +66,21 @@ def test_a_kernel_runs_on_the_device_of_its_tensors(launch: Launch) -> None:
 
 
 def test_a_kernel_follows_the_current_stream(launch: Launch) -> None:
+    """It runs while another stream is held up, and after what its own stream was given before."""
     launch("""
-        slow = BinaryKernel(library, "slow", "pi")
+        wait_for = BinaryKernel(library, "wait_for", "pl")
+        held, own = (torch.zeros(1, dtype=torch.int32) for _ in range(2))  # 0 holds a stream up
         busy, out = torch.zeros(1, device="maca"), torch.zeros(1, device="maca")
         torch.maca.synchronize()
-        slow((1,), (1,), busy, 1500)
-        stream = torch.Stream("maca")
-        started = time.monotonic()
-        with stream:
-            slow((1,), (1,), out, 50)
-            mix((1,), (1,), out, out, 0, 0, 10.0, 0.0)
-        stream.synchronize()
-        assert time.monotonic() - started < 1.0, "it waited for the default stream"
-        assert out.cpu().item() == 10.0, "it did not wait for its own"
+        try:
+            wait_for((1,), (1,), busy, held.data_ptr())
+            with torch.Stream("maca"):
+                wait_for((1,), (1,), out, own.data_ptr())
+                mix((1,), (1,), out, out, 0, 0, 10.0, 0.0)
+                own.fill_(1)
+                assert out.cpu().item() == 10.0, "it did not wait for its own stream"
+        finally:
+            own.fill_(1), held.fill_(1)
         torch.maca.synchronize()
         assert busy.cpu().item() == 1.0
     """)

@@ -87,6 +87,61 @@ def test_without_a_gpu_a_triton_kernel_says_what_it_needs() -> None:
         norm.rmsnorm_fwd(torch.ones(2, 8), torch.ones(8))
 
 
+@pytest.fixture
+def reduce(monkeypatch: pytest.MonkeyPatch) -> TritonKernel:
+    """The kernel of six arguments and two constexprs; nothing is compiled."""
+    pytest.importorskip("triton", reason="Triton is an optional dependency: pip install tefl[triton]")
+    from tefl.kernels import launcher
+    from tefl.kernels.triton.ops import norm
+
+    monkeypatch.setattr(launcher, "_arch", lambda index: 90)
+    monkeypatch.setattr(launcher, "compile_triton", lambda *_: pytest.fail("was compiled"))
+    return TritonKernel(norm._reduce)
+
+
+ROW = torch.empty(64)
+SIX = "dweight_partial, dweight, dbias_partial, dbias, partials, columns"
+
+
+@pytest.mark.parametrize(
+    ("args", "constexprs", "says"),
+    [
+        ((ROW, ROW, None, None, 4), {}, rf" takes 6 arguments \({SIX}\), got 5"),
+        ((ROW, ROW, None, None, 4, 64, 64, 32), {}, rf" takes 6 arguments \({SIX}\), got 8"),
+        ((), {}, " takes 6 arguments .*, got 0"),
+        ((ROW, ROW, None, None, 4, 64), {"ROWS": None}, " takes constexprs COLUMNS, ROWS, got COLUMNS$"),
+        (
+            (ROW, ROW, None, None, 4, 64),
+            {"SIZE": 4},
+            " takes constexprs .*, got COLUMNS, ROWS, SIZE",
+        ),
+        ((4, ROW, None, None, 4, 64), {}, ": the first argument must be a tensor, .* got int"),
+        ((None, ROW, None, None, 4, 64), {}, ": the first argument must be a tensor, .* got NoneType"),
+        (
+            (ROW, ROW.to(torch.complex64), None, None, 4, 64),
+            {},
+            ": a Triton kernel takes tensors of float16, .*, got complex64",
+        ),
+        ((ROW, ROW, None, None, "4", 64), {}, ": a Triton kernel takes tensors, ints, .* got str"),
+    ],
+)
+def test_arguments_that_a_kernel_does_not_take_are_refused_by_its_name(
+    reduce: TritonKernel, args: tuple, constexprs: dict, says: str
+) -> None:
+    given = {"ROWS": 64, "COLUMNS": 32} | constexprs
+    given = {name: value for name, value in given.items() if value is not None}
+    with pytest.raises(TypeError, match=f"^Triton kernel '_reduce'{says}"):
+        reduce((2,), *args, num_warps=4, **given)
+
+
+def test_so_are_those_of_a_launch_in_a_recipe(reduce: TritonKernel) -> None:
+    options = {"num_warps": 4, "ROWS": 64, "COLUMNS": 32}
+    with pytest.raises(TypeError, match=r"Triton kernel '_reduce' takes 6 arguments .*, got 1"):
+        reduce.ready(torch.device("cuda", 0), ROW, **options)
+    with pytest.raises(TypeError, match=r"Triton kernel '_reduce': .*, got complex128"):
+        reduce.ready(torch.device("cuda", 0), ROW.cdouble(), ROW, None, None, 4, 64, **options)
+
+
 def test_a_kernel_is_compiled_once_for_each_kind_of_argument(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads that meet on a new kind compile it once; values that share a kind share the kernel."""
     pytest.importorskip("triton", reason="Triton is an optional dependency: pip install tefl[triton]")

@@ -78,14 +78,16 @@ def test_alignment_tells_calls_apart(sim: Sim) -> None:
 def test_the_launches_follow_the_current_stream(sim: Sim) -> None:
     sim("""
         register(both)
-        slow = BinaryKernel(library, "slow", "pi")
+        wait_for = BinaryKernel(library, "wait_for", "pl")
         a, b = random(1), random(1)
         check(a, b), check(a, b)
         for stream in (torch.Stream("maca:0"), torch.Stream("maca:0")):
             with stream:
-                before = a.cpu()
-                slow((1,), (1,), a, 300)  # adds 1 to a on this stream; another one would read it too early
+                before, flag = a.cpu(), torch.zeros(1, dtype=torch.int32)
+                wait_for((1,), (1,), a, flag.data_ptr())  # adds 1 to a on this stream, once the flag is up
                 out, total = torch.ops.tefl.both(a, b)
+            torch.maca.current_stream().synchronize()  # the default one, which would have read a by now
+            flag.fill_(1)
             stream.synchronize()
             assert total.cpu() == before + 1 + b.cpu()
         assert len(written) == 2
@@ -125,7 +127,8 @@ TRITON = """
         # In Triton's place: "compiling" gives the simulated device's binary, whose kernel `add` takes n as l.
         compiled, meta = [], dict(num_ctas=1, num_warps=1, shared=0, target=SimpleNamespace(warp_size=1))
         class Function:
-            cache_key, arg_names = "", ["out", "a", "b", "n"]
+            cache_key, arg_names, __name__ = "", ["out", "a", "b", "n"], "add"
+            fn = staticmethod(lambda out, a, b, n: None)
             params = [SimpleNamespace(do_not_specialize=False, is_constexpr=False)] * 4
         def compile(function, arguments, constexprs, arch, num_warps):
             compiled.append(arguments)

@@ -163,7 +163,7 @@ GRADIENTS = """
 
     tefl.ops.register(OpDecl(
         "sum_fwd", "test", "(Tensor a, Tensor b, float scale=2.0) -> (Tensor, Tensor)", fake, reference,
-        backward=Backward("sum_bwd", (("grad", 0), ("input", 2)), (0, 0, None)),
+        backward=Backward("sum_bwd", (("grad", 0), ("input", "scale")), {"a": 0, "b": 0}),
     ))
     tefl.ops.register(OpDecl("sum_bwd", "test", "(Tensor grad, float scale) -> Tensor", fake_bwd, torch.mul))
     for op, fn in (("sum_fwd", both), ("sum_bwd", both_bwd)):

@@ -302,8 +302,15 @@ def power() -> Iterator[Callable[..., Tensor]]:
             reference=power,
             backward=Backward(
                 op="test_power_bwd",
-                args=(("input", 2), ("grad", 0), ("input", 0), ("input", 1), ("needs", 1), ("input", 3)),
-                grads=(1, 0, None, None),
+                args=(
+                    ("input", "exponent"),
+                    ("grad", 0),
+                    ("input", "x"),
+                    ("input", "offset"),
+                    ("needs", "offset"),
+                    ("input", "scale"),
+                ),
+                grads={"x": 1, "offset": 0},
             ),
         )
     )

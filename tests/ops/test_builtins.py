@@ -8,8 +8,8 @@ import sys
 import pytest
 
 import tefl
+from tefl._lazy import Lazy
 from tefl.kernels import register_builtins
-from tefl.kernels._lazy import lazy
 
 PRELUDE = """
 import sys, torch
@@ -60,7 +60,7 @@ def test_the_package_of_ops_can_be_called_for_their_list() -> None:
 
 
 def test_a_lazy_function_is_imported_by_its_first_call() -> None:
-    sqrt = lazy("math", "sqrt")
+    sqrt = Lazy("math", "sqrt")
     assert "math.sqrt" in repr(sqrt)
     assert sqrt(9.0) == 3.0
     assert sqrt.resolve() is sqrt.resolve()
@@ -68,4 +68,4 @@ def test_a_lazy_function_is_imported_by_its_first_call() -> None:
 
 def test_a_lazy_function_that_is_not_there_says_so() -> None:
     with pytest.raises(AttributeError, match="no_such_function"):
-        lazy("math", "no_such_function")()
+        Lazy("math", "no_such_function")()

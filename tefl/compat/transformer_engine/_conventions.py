@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 
 from tefl.dispatch import declarations
-from tefl.dispatch.schema import Schema, parse
+from tefl.dispatch.schema import Schema, schema_of
 
 from ._dtypes import torch_dtype, transformer_engine_dtype
 
@@ -150,4 +150,4 @@ CONVENTIONS: dict[str, Convention] = {
 def convention_of(op_name: str) -> tuple[Convention, Schema] | None:
     """Their form of an op with our schema; None where the two have one form, or where we have no such op."""
     convention, decl = CONVENTIONS.get(op_name), declarations().get(op_name)
-    return (convention, parse(decl)) if convention is not None and decl is not None else None
+    return (convention, schema_of(op_name)) if convention is not None and decl is not None else None

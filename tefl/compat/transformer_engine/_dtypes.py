@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import torch
 
+from tefl.dispatch import values
+
 __all__ = ["DType", "named_dtype", "torch_dtype", "transformer_engine_dtype"]
 
 
@@ -68,5 +70,4 @@ def named_dtype(text: Any) -> Any:
     if not isinstance(text, str):
         return text
     name = text.removeprefix("torch.")
-    dtype = getattr(torch, _SHORT.get(name, name), None)
-    return dtype if isinstance(dtype, torch.dtype) else None
+    return values.named_dtype(_SHORT.get(name, name))

@@ -11,7 +11,7 @@ import tefl
 from tefl.dispatch import recording
 
 from ._conventions import Mapped, convention_of
-from .registry import OpRegistry, refuse, shown
+from .registry import OpRegistry, refusal, shown
 from .types import Door, PluginFunction, open_door
 
 __all__ = ["OpManager", "get_default_manager", "reset_default_manager"]
@@ -74,8 +74,8 @@ class OpManager:
                     answer = candidate.impl.fn.impl.fn(*args, **kwargs)
                 recording.count(op_name, candidate.impl_id, decision.facts.device_type, None)
                 return answer
-        refuse(op_name, mapped.unmappable, "no plugin fits this call and tefl's own implementations take")
-        return None
+        nobody = "no plugin fits this call and tefl's own implementations take"
+        raise refusal(op_name, mapped.unmappable, nobody)
 
     def resolve(self, op_name: str) -> Callable[..., Any]:
         """The function that would run for the CPU and any dtype, in Transformer Engine's convention."""

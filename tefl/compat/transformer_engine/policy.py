@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tefl._env import KINDS, normal_vendor
+from tefl._env import KINDS
 from tefl.dispatch import (
     SelectionPolicy as _SelectionPolicy,
 )
@@ -19,6 +19,7 @@ from tefl.dispatch import (
 from tefl.dispatch import set_global_policy as _set_global_policy
 from tefl.dispatch.lock import epoch
 from tefl.dispatch.policy import current_policy, policy_from_env
+from tefl.dispatch.select import vendor_veto
 
 __all__ = [
     "PREFER_DEFAULT",
@@ -66,8 +67,7 @@ class SelectionPolicy(_SelectionPolicy):
 
     def is_vendor_allowed(self, vendor: str) -> bool:
         """Whether implementations of a vendor may run."""
-        name = normal_vendor(vendor)
-        return name not in self.deny_vendors and (self.allow_vendors is None or name in self.allow_vendors)
+        return vendor_veto(vendor, self) is None
 
 
 def get_policy() -> _SelectionPolicy:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from tefl._env import KINDS
 from tefl.dispatch import DispatchError, SelectionPolicy, policy_context
 
 from .manager import get_default_manager
@@ -34,8 +35,7 @@ class _Backend:
     """One backend's ops; each raises NotImplementedError where it has no implementation that fits."""
 
     def __init__(self, name: str) -> None:
-        kinds = ("flagos", "vendor", "reference")
-        self._token = name if name in kinds or ":" in name else f"vendor:{name}"
+        self._token = name if name in KINDS or ":" in name else f"vendor:{name}"
 
     def __getattr__(self, op_name: str) -> Callable[..., Any]:
         if op_name.startswith("_"):

@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import tefl
+from tefl._env import parse_token
+from tefl._errors import ConfigError
 from tefl._log import logger
 from tefl.dispatch import BackendImplKind
+from tefl.dispatch.select import matches
 
 from ._conventions import convention_of
 from ._dtypes import named_dtype
@@ -103,8 +106,6 @@ class PluginFunction:
     Where the call came in Transformer Engine's convention the function gets that very call.
     """
 
-    convention = "transformer_engine"
-
     def __init__(self, impl: OpImpl) -> None:
         if not callable(impl.fn):
             raise TypeError(
@@ -151,8 +152,8 @@ def _binds(function: Callable[..., Any], args: list[Any]) -> bool:
 
 
 def match_token(impl: Any, token: str) -> bool:
-    """Whether an implementation is meant by flagos, vendor, reference, vendor:NAME or impl:ID."""
-    head, _, name = token.partition(":")
-    if head == "impl":
-        return bool(impl.impl_id == name)
-    return str(impl.kind) == head and (not name or impl.vendor == name)
+    """Whether an implementation is meant by a token of an order: flagos, vendor:NAME, impl:ID and so on."""
+    try:
+        return matches(impl, parse_token(token))
+    except ConfigError:  # no element of an order, which is nobody's
+        return False

@@ -53,21 +53,9 @@ def layernorm_fwd(
     out_dtype: torch.dtype | None = None,
 ) -> Recipe:
     """Returns (out, mu, rsigma); see the reference."""
-    made, launches = _norm.empty_normalised(input, out_dtype, layer=True), []
+    made = _norm.empty_normalised(input, out_dtype, layer=True)
+    launches = _forward_launches(made, input, None, weight, bias, eps, zero_centered_gamma)
     assert made.mean is not None
-    if input.numel():
-        x, x_stride = rows_of(input)
-        w = _compiled_weight(weight, input.dtype)
-        b = None if bias is None else _compiled_weight(bias, input.dtype)
-        rows, columns = _shape(input)
-        plan = forward_plan(columns, x.dtype.itemsize, _aligned((x, x_stride), (w, columns), (b, columns)))
-        kernel = _kernel("layernorm", "layernorm_fwd", input.dtype, w.dtype, plan.layout)
-        launches = [
-            launch(
-                kernel, (plan.blocks(rows),), plan.block, x, w, b, made.out, made.mean, made.rstd,
-                rows, columns, x_stride, eps, float(zero_centered_gamma),
-            )
-        ]  # fmt: skip
     return Recipe(input.device, launches, (made.out, made.mean, made.rstd))
 
 
@@ -83,26 +71,8 @@ def layernorm_bwd(
     bias_grad: bool = True,
 ) -> Recipe:
     """Returns (dinput, dweight, dbias); see the reference."""
-    made, launches = _norm.empty_gradients(input, weight, bias=bias_grad), []
-    if input.numel():
-        dy, dy_stride = rows_of(grad)
-        x, x_stride = rows_of(input)
-        w = _compiled_weight(weight, input.dtype)
-        rows, columns = _shape(input)
-        aligned = _aligned((dy, dy_stride), (x, x_stride), (w, columns))
-        plan = backward_plan(columns, x.dtype.itemsize, aligned, True)
-        blocks = backward_blocks(plan, rows, _multiprocessors(input.device.index))
-        dweight = _norm.partial_rows(blocks, weight)
-        dbias = _norm.partial_rows(blocks, weight) if bias_grad else None
-        kernel = _kernel("layernorm", "layernorm_bwd", input.dtype, w.dtype, plan.layout)
-        launches = [
-            launch(
-                kernel, (blocks,), plan.block, dy, x, dense(mu), dense(rsigma), w,
-                made.dinput, dweight, dbias, rows, columns, dy_stride, x_stride, float(zero_centered_gamma),
-                shared_bytes=plan.shared_bytes,
-            ),
-            _reduce(made, dweight, dbias),
-        ]  # fmt: skip
+    made = _norm.empty_gradients(input, weight, bias=bias_grad)
+    launches = _backward_launches(made, grad, input, None, mu, rsigma, weight, zero_centered_gamma)
     return Recipe(input.device, launches, (made.dinput, made.dweight, made.dbias or _norm.absent(weight)))
 
 
@@ -116,19 +86,8 @@ def rmsnorm_fwd(
     out_dtype: torch.dtype | None = None,
 ) -> Recipe:
     """Returns (out, rsigma); see the reference."""
-    made, launches = _norm.empty_normalised(input, out_dtype), []
-    if input.numel():
-        x, x_stride = rows_of(input)
-        w = _compiled_weight(weight, input.dtype)
-        rows, columns = _shape(input)
-        plan = forward_plan(columns, x.dtype.itemsize, _aligned((x, x_stride), (w, columns)))
-        kernel = _kernel("rmsnorm", "rmsnorm_fwd", input.dtype, w.dtype, plan.layout)
-        launches = [
-            launch(
-                kernel, (plan.blocks(rows),), plan.block, x, w, made.out, made.rstd,
-                rows, columns, x_stride, eps, float(zero_centered_gamma),
-            )
-        ]  # fmt: skip
+    made = _norm.empty_normalised(input, out_dtype)
+    launches = _forward_launches(made, input, None, weight, None, eps, zero_centered_gamma)
     return Recipe(input.device, launches, (made.out, made.rstd))
 
 
@@ -165,21 +124,9 @@ def add_rmsnorm_fwd(
     out_dtype: torch.dtype | None = None,
 ) -> Recipe:
     """Returns (out, residual_out, rsigma); see the reference."""
-    made, launches = _norm.empty_normalised(input, out_dtype, add=True), []
+    made = _norm.empty_normalised(input, out_dtype, add=True)
+    launches = _forward_launches(made, input, residual, weight, None, eps, zero_centered_gamma)
     assert made.residual_out is not None
-    if input.numel():
-        x, x_stride = rows_of(input)
-        r, r_stride = rows_of(residual)
-        w = _compiled_weight(weight, input.dtype)
-        rows, columns = _shape(input)
-        plan = forward_plan(columns, x.dtype.itemsize, _aligned((x, x_stride), (r, r_stride), (w, columns)))
-        kernel = _kernel("rmsnorm", "add_rmsnorm_fwd", input.dtype, w.dtype, plan.layout)
-        launches = [
-            launch(
-                kernel, (plan.blocks(rows),), plan.block, x, r, w, made.out, made.residual_out, made.rstd,
-                rows, columns, x_stride, r_stride, eps, float(zero_centered_gamma),
-            )
-        ]  # fmt: skip
     return Recipe(input.device, launches, (made.out, made.residual_out, made.rstd))
 
 
@@ -200,27 +147,81 @@ def add_rmsnorm_bwd(
 def _rms_backward(
     grad: Tensor, input: Tensor, add: Tensor | None, rsigma: Tensor, weight: Tensor, zero_centered: bool
 ) -> Recipe:
-    made, launches = _norm.empty_gradients(input, weight), []
-    if input.numel():
-        dy, dy_stride = rows_of(grad)
-        x, x_stride = rows_of(input)
-        a, a_stride = (None, 0) if add is None else rows_of(add)
-        w = _compiled_weight(weight, x.dtype)
-        rows, columns = _shape(input)
-        aligned = _aligned((dy, dy_stride), (x, x_stride), (a, a_stride), (w, columns))
-        plan = backward_plan(columns, x.dtype.itemsize, aligned, False)
-        blocks = backward_blocks(plan, rows, _multiprocessors(input.device.index))
-        dweight = _norm.partial_rows(blocks, weight)
-        kernel = _kernel("rmsnorm", "rmsnorm_bwd", x.dtype, w.dtype, plan.layout)
-        launches = [
-            launch(
-                kernel, (blocks,), plan.block, dy, x, a, dense(rsigma), w, made.dinput, dweight,
-                rows, columns, dy_stride, x_stride, a_stride, float(zero_centered),
-                shared_bytes=plan.shared_bytes,
-            ),
-            _reduce(made, dweight, None),
-        ]  # fmt: skip
+    made = _norm.empty_gradients(input, weight)
+    launches = _backward_launches(made, grad, input, add, None, rsigma, weight, zero_centered)
     return Recipe(input.device, launches, (made.dinput, made.dweight))
+
+
+def _forward_launches(
+    made: _norm.Normalised,
+    input: Tensor,
+    residual: Tensor | None,
+    weight: Tensor,
+    bias: Tensor | None,
+    eps: float,
+    zero_centered: bool,
+) -> list[Launch]:
+    if not input.numel():
+        return []
+    x, x_stride = rows_of(input)
+    r, r_stride = (None, 0) if residual is None else rows_of(residual)
+    w = _compiled_weight(weight, input.dtype)
+    b = None if bias is None else _compiled_weight(bias, input.dtype)
+    rows, columns = _shape(input)
+    aligned = _aligned((x, x_stride), (r, r_stride), (w, columns), (b, columns))
+    plan = forward_plan(columns, x.dtype.itemsize, aligned)
+    operands: tuple[Operand | None, ...]
+    strides: tuple[int, ...]
+    if made.mean is not None:
+        op, operands, strides = "layernorm_fwd", (x, w, b, made.out, made.mean, made.rstd), (x_stride,)
+    elif residual is None:
+        op, operands, strides = "rmsnorm_fwd", (x, w, made.out, made.rstd), (x_stride,)
+    else:
+        op, strides = "add_rmsnorm_fwd", (x_stride, r_stride)
+        operands = (x, r, w, made.out, made.residual_out, made.rstd)
+    return [
+        launch(
+            _kernel(op, input.dtype, w.dtype, plan.layout), (plan.blocks(rows),), plan.block,
+            *operands, rows, columns, *strides, eps, float(zero_centered),
+        )
+    ]  # fmt: skip
+
+
+def _backward_launches(
+    made: _norm.Gradients,
+    grad: Tensor,
+    input: Tensor,
+    add: Tensor | None,
+    mean: Tensor | None,
+    rstd: Tensor,
+    weight: Tensor,
+    zero_centered: bool,
+) -> list[Launch]:
+    if not input.numel():
+        return []
+    dy, dy_stride = rows_of(grad)
+    x, x_stride = rows_of(input)
+    a, a_stride = (None, 0) if add is None else rows_of(add)
+    r, w = dense(rstd), _compiled_weight(weight, input.dtype)
+    rows, columns = _shape(input)
+    aligned = _aligned((dy, dy_stride), (x, x_stride), (a, a_stride), (w, columns))
+    plan = backward_plan(columns, x.dtype.itemsize, aligned, mean is not None)
+    blocks = backward_blocks(plan, rows, _multiprocessors(input.device.index))
+    dweight = _norm.partial_rows(blocks, weight)
+    dbias = None if made.dbias is None else _norm.partial_rows(blocks, weight)
+    operands: tuple[Operand | None, ...]
+    strides: tuple[int, ...]
+    if mean is not None:
+        op, strides = "layernorm_bwd", (dy_stride, x_stride)
+        operands = (dy, x, dense(mean), r, w, made.dinput, dweight, dbias)
+    else:
+        op, strides = "rmsnorm_bwd", (dy_stride, x_stride, a_stride)
+        operands = (dy, x, a, r, w, made.dinput, dweight)
+    partial = launch(
+        _kernel(op, input.dtype, w.dtype, plan.layout), (blocks,), plan.block,
+        *operands, rows, columns, *strides, float(zero_centered), shared_bytes=plan.shared_bytes,
+    )  # fmt: skip
+    return [partial, _reduce(made, dweight, dbias)]
 
 
 def _reduce(made: _norm.Gradients, dweight: Buffer, dbias: Buffer | None) -> Launch:
@@ -260,7 +261,8 @@ def _is_aligned(tensor: Operand) -> bool:
 
 
 @cache
-def _kernel(file: str, op: str, input: torch.dtype, weight: torch.dtype, layout: str) -> BinaryKernel:
+def _kernel(op: str, input: torch.dtype, weight: torch.dtype, layout: str) -> BinaryKernel:
+    file = "layernorm" if op.startswith("layernorm") else "rmsnorm"
     name = f"tefl_{op}_{_TYPES[input]}_{_TYPES[weight]}_{layout}"
     return BinaryKernel(_FATBINS / f"{file}.fatbin", name, _SIGNATURES[op])
 

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from tefl import _env, _native
+from tefl._errors import dtype_name
+from tefl._lazy import Lazy
 from tefl.dispatch.types import BackendImplKind, Facts, OpImpl, of_form
-from tefl.kernels._lazy import lazy
+from tefl.kernels._families import FAMILIES
 
 __all__ = ["implementations", "unavailable"]
 
@@ -19,22 +21,21 @@ _FATBINS = Path(__file__).with_name("fatbin")
 _DTYPES = frozenset({torch.float16, torch.bfloat16, torch.float32})
 _OLDEST = (8, 0)
 
-_Predicate = Callable[..., str | None]
-
 
 def implementations() -> Iterable[OpImpl]:
     """One ``vendor.cuda`` an op; nothing is imported until one runs."""
-    for name, (is_available, supports) in _NORM.items():
+    for name in FAMILIES["norm"]:
+        forward = name.endswith("_fwd")  # the op's check has made sure of what is not asked here
         yield OpImpl(
             op_name=name,
             impl_id="vendor.cuda",
             kind=BackendImplKind.VENDOR,
             vendor="nvidia",
-            fn=lazy(f"{__package__}.norm", name),
+            fn=Lazy(f"{__package__}.norm", name),
             priority=100,
             supported_dtypes=_DTYPES,
-            is_available=is_available,
-            supports=supports,
+            is_available=unavailable if forward else _GRADIENT,
+            supports=_own_dtype_out if forward else None,
         )
 
 
@@ -42,7 +43,7 @@ def unavailable(facts: Facts) -> str | None:
     """Why the CUDA kernels cannot serve tensors such as these; None where they can."""
     if _env.get("TE_FL_SKIP_CUDA"):
         return "TE_FL_SKIP_CUDA=1"
-    if (facts.alias if facts.device_type == "privateuse1" else facts.device_type) != "cuda":
+    if facts.computes_on != "cuda":
         return f"runs on NVIDIA GPUs, not on {facts.device_name or facts.device_type}"
     if torch.version.hip is not None:
         return "this PyTorch is built for ROCm"
@@ -67,7 +68,7 @@ def _one_dtype(*positions: int, names: str) -> Callable[[Facts], str | None]:
     def is_available(facts: Facts) -> str | None:
         dtypes = [facts.dtypes[i] for i in positions if i < len(facts.dtypes)]
         if len(set(dtypes)) > 1:
-            return f"compiled for one dtype of {names}, got {' and '.join(map(str, dtypes))}"
+            return f"compiled for one dtype of {names}, got {' and '.join(map(dtype_name, dtypes))}"
         return unavailable(facts)
 
     return is_available
@@ -77,17 +78,9 @@ def _one_dtype(*positions: int, names: str) -> Callable[[Facts], str | None]:
 def _own_dtype_out(input: Tensor, *_: Any, out_dtype: torch.dtype | None, **__: Any) -> str | None:
     if out_dtype is None or out_dtype is input.dtype:
         return None
-    return f"writes out in the dtype of input, {input.dtype}; out_dtype is {out_dtype}"
+    return (
+        f"writes out in the dtype of input, {dtype_name(input.dtype)}; out_dtype is {dtype_name(out_dtype)}"
+    )
 
 
 _GRADIENT = _one_dtype(0, 1, names="grad and input")
-_NORM: dict[str, tuple[_Predicate, _Predicate | None]] = {
-    "layernorm_fwd": (unavailable, _own_dtype_out),
-    "layernorm_bwd": (_GRADIENT, None),
-    "rmsnorm_fwd": (unavailable, _own_dtype_out),
-    "rmsnorm_bwd": (_GRADIENT, None),
-    "rmsnorm_bwd_add": (_GRADIENT, None),
-    "add_rmsnorm_fwd": (unavailable, _own_dtype_out),
-    "add_rmsnorm_bwd": (_GRADIENT, None),
-}
-"""Static and dynamic predicate by op. The op's check has made sure of what is not asked here."""

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tefl._errors import dtype_name
+from tefl._lazy import Lazy
 from tefl.dispatch.types import BackendImplKind, Facts, OpImpl, of_form
-from tefl.kernels._lazy import lazy
 
 __all__ = ["implementations", "unavailable"]
 
@@ -24,7 +25,7 @@ def implementations() -> Iterable[OpImpl]:
             op_name=name,
             impl_id="default.flaggems",
             kind=BackendImplKind.DEFAULT,
-            fn=lazy(f"{__package__}.norm", name),
+            fn=Lazy(f"{__package__}.norm", name),
             priority=120,
             supported_dtypes=_DTYPES,
             devices=("cuda",),
@@ -42,13 +43,13 @@ def unavailable(facts: Facts) -> str | None:
 
 def _float32_only(facts: Facts) -> str | None:
     if facts.dtypes and facts.dtypes[0] is not torch.float32:
-        return f"FlagGems keeps LayerNorm's statistics in {facts.dtypes[0]}; float32 is promised"
+        return f"FlagGems keeps LayerNorm's statistics in {dtype_name(facts.dtypes[0])}; float32 is promised"
     return unavailable(facts)
 
 
 def _weight_as_wide_as_input(facts: Facts) -> str | None:
     if len(facts.dtypes) == 4 and facts.dtypes[3] is torch.float32 is not facts.dtypes[1]:
-        return f"FlagGems rounds dweight to {facts.dtypes[1]}; the weight is float32"
+        return f"FlagGems rounds dweight to {dtype_name(facts.dtypes[1])}; the weight is float32"
     return unavailable(facts)
 
 
@@ -58,7 +59,8 @@ _AVAILABLE = {"layernorm_fwd": _float32_only, "rmsnorm_bwd": _weight_as_wide_as_
 @of_form
 def _forward_fits(input: Tensor, *_: Any, out_dtype: torch.dtype | None, **__: Any) -> str | None:
     if out_dtype not in (None, input.dtype):
-        return f"FlagGems writes out in the dtype of input, {input.dtype}; out_dtype is {out_dtype}"
+        has, wanted = dtype_name(input.dtype), dtype_name(out_dtype)
+        return f"FlagGems writes out in the dtype of input, {has}; out_dtype is {wanted}"
     return _has_rows(input)
 
 

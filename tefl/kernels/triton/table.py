@@ -11,25 +11,13 @@ from typing import Any
 import torch
 
 from tefl import _env
+from tefl._lazy import Lazy
 from tefl.dispatch.types import BackendImplKind, Facts, OpImpl
-from tefl.kernels._lazy import lazy
+from tefl.kernels._families import FAMILIES
 
 __all__ = ["implementations", "interpreting", "provenance", "unavailable"]
 
 _BACKEND = "TEFL_KERNEL_BACKEND"
-
-_OPS = {
-    "norm": (
-        "layernorm_fwd",
-        "layernorm_bwd",
-        "rmsnorm_fwd",
-        "rmsnorm_bwd",
-        "rmsnorm_bwd_add",
-        "add_rmsnorm_fwd",
-        "add_rmsnorm_bwd",
-    ),
-}
-"""By file of ``ops``. Each function bears the name of its op."""
 
 _DTYPES = frozenset({torch.float16, torch.bfloat16, torch.float32})
 _OLDEST = (8, 0)
@@ -42,13 +30,13 @@ def implementations() -> Iterable[OpImpl]:
     """
     if _env.is_set(_BACKEND):
         _spec().demand_installed()
-    for family, names in _OPS.items():
+    for family, names in FAMILIES.items():
         for name in names:
             yield OpImpl(
                 op_name=name,
                 impl_id="default.flagos",
                 kind=BackendImplKind.DEFAULT,
-                fn=lazy(f"{__package__}.ops.{family}", name, provenance),
+                fn=Lazy(f"{__package__}.ops.{family}", name, provenance),
                 priority=150,
                 supported_dtypes=_DTYPES,
                 is_available=unavailable,
@@ -71,7 +59,7 @@ def unavailable(facts: Facts) -> str | None:
         return "Triton is not installed; pip install tefl[triton]"
     if facts.provider is not None and (late := _spec().late_for(facts.provider)):
         return str(late)
-    runs_on = facts.alias if facts.device_type == "privateuse1" else facts.device_type
+    runs_on = facts.computes_on
     if interpreting():
         return (
             None

@@ -6,11 +6,14 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-__all__ = ["Lazy", "lazy"]
+__all__ = ["Lazy"]
 
 
 class Lazy:
-    """A callable that stands for ``module.name`` and imports the module at its first call."""
+    """A callable that stands for ``module.name`` and imports the module at its first call.
+
+    Nothing is checked before: a typo shows then.
+    """
 
     __slots__ = ("_function", "module", "name", "provenance")
 
@@ -37,8 +40,3 @@ class Lazy:
 
     def __repr__(self) -> str:
         return f"<{self.module}.{self.name}, imported on first call>"
-
-
-def lazy(module: str, name: str, provenance: Callable[[], str | None] | None = None) -> Lazy:
-    """``module.name``, imported at its first call. Nothing is checked before: a typo shows then."""
-    return Lazy(module, name, provenance)
