@@ -9,6 +9,7 @@ block `device` from device-maca.json. Without an argument the newest file of eac
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import sys
@@ -105,12 +106,13 @@ def several_gpus_table(facts: dict[str, Any]) -> list[str]:
                 f"median {middle:.2f}{unit}, largest {max(values):.2f}{unit}, {kept} of {len(values)} within"
             )
             lines.append(f"| {what} | {seen} | {goal_of(limit, max(values), unit)} |")
-    for how, each in facts.get("training", {}).items():
-        gap, ratio = each["largest_relative_difference_of_losses"], each["step_time_beside_plain"]
-        lines.append(
-            f"| train_lm.py {how}: losses apart from one process's | {gap:.0e} | {goal_of(1e-4, gap)} |"
-        )
-        lines.append(f"| train_lm.py {how}: step / plain CUDA's | {ratio:.2f} | {goal_of(1.03, ratio)} |")
+    for how, name in itertools.product(("ddp", "fsdp"), ("average", "sum")):
+        if name in facts.get(how, {}):
+            each = facts[how][name]
+            gap, ratio = each["largest_relative_difference_of_losses"], each["step_time_beside_plain"]
+            run = f"train_lm.py --{how}, {name} of gradients"
+            lines.append(f"| {run}: losses apart from one process's | {gap:.0e} | {goal_of(1e-4, gap)} |")
+            lines.append(f"| {run}: step / plain CUDA's | {ratio:.2f} | {goal_of(1.03, ratio)} |")
     if "copies" in facts:
         right = sum(facts["copies"].values())
         lines.append(
