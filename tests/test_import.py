@@ -74,7 +74,7 @@ def test_only_public_names_are_listed() -> None:
 
 def test_the_errors_to_catch_are_names_of_the_package_and_in_the_docs() -> None:
     text = (Path(__file__).parent.parent / "docs" / "policy.md").read_text()
-    listed = dict(re.findall(r"^\| `(\w+)` \| `(\w+)` \|", text, re.MULTILINE))
+    listed = dict(re.findall(r"^\| `tefl\.(\w+)` \| `(\w+)` \|", text, re.MULTILINE))
     errors = {
         n: e for n in tefl.__all__ if isinstance(e := getattr(tefl, n), type) and issubclass(e, Exception)
     }
