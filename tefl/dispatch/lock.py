@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from . import shared
 
-__all__ = ["LOCK", "Epoch", "ForkSafeLock", "epoch"]
+__all__ = ["FORK_PATIENCE_S", "LOCK", "Epoch", "ForkSafeLock", "epoch"]
 
 # A fork waits this long for a change in progress. Not for ever: the thread that changes something may itself
 # wait for one that the forking thread holds.

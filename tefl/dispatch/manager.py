@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +13,8 @@ from .._log import logger
 from .call import OpCall
 from .decision import Decision
 from .discovery import PluginError, PluginState, load_plugins
-from .lock import LOCK
+from .loading import LOADING, AwaitedImport
+from .lock import LOCK, epoch
 from .policy import SelectionPolicy
 from .registry import OpRegistry
 from .schema import declarations
@@ -48,7 +48,6 @@ class OpManager:
         self._running: dict[tuple[str, str], str] = {}
         self._named_unknown: set[str] = set()
         self._ready = False
-        self._loading_in: int | None = None
 
     def call(self, op_name: str, *args: Any, **kwargs: Any) -> Any:
         """Run an op on these arguments, positional or by keyword, defaults filled in from its schema.
@@ -82,23 +81,31 @@ class OpManager:
         return self._ops.get(op_name) or self._ops.setdefault(op_name, OpCall(self, op_name))
 
     def ensure_ready(self) -> None:
-        """Fill the registry, once. A failure leaves it as it was, and the next use tries again."""
+        """Fill the registry, once. A failure leaves it as it was, and the next use tries again.
+
+        A thread for whose import the loading of plugins waits goes on with what is there by then, which is
+        said once. RuntimeError where a plugin asks while it is loaded.
+        """
         if self._ready:
             return
-        with LOCK:
-            if self._ready:
-                return
-            if self._loading_in == os.getpid():
-                raise RuntimeError(
-                    "an op was called while plugins are being loaded; call it after registration"
-                )
-            self._loading_in = os.getpid()
-            try:
-                with self.registry.transaction():
-                    self._fill()
-            finally:
-                self._loading_in = None
-            self._ready = True
+        try:
+            with LOADING:
+                self._load()
+        except AwaitedImport as error:
+            if not self.registry.look_into_draft():
+                raise
+            self._warn_once(str(error), f"{error}; it is served by what is registered so far")
+
+    def _load(self) -> None:
+        if self._ready:
+            return
+        try:
+            with self.registry.draft():
+                self._fill()
+        except BaseException:
+            epoch.advance()  # calls may have been decided by what the draft had
+            raise
+        self._ready = True
         logger().info("Registered impl_ids: %s", list(self.registry.impl_ids()))
 
     def _fill(self) -> None:
