@@ -11,8 +11,8 @@ import torch
 from .._log import logger
 from .schema import Schema
 from .types import OpDecl, OpImpl
-from .values import described, on_meta, tensors
-from .writes import Versions, undeclared_write, versions
+from .values import described, detached, on_meta, tensors
+from .writes import Versions, undeclared_write, versions, written
 
 __all__ = ["Adapted", "Trusted", "same_layout"]
 
@@ -73,9 +73,8 @@ class Adapted:
         return self.mend(got, args, kwargs)
 
     def _refuse_writes(self, before: Versions, now: Versions, error: Exception | None = None) -> None:
-        for (argument, version), (_, later) in zip(before, now, strict=False):
-            if version != later:
-                raise undeclared_write(self.impl.op_name, self.impl.impl_id, argument) from error
+        if (argument := written(before, now)) is not None:
+            raise undeclared_write(self.impl.op_name, self.impl.impl_id, argument) from error
 
     def promise(self, args: Arguments, kwargs: Mapping[str, Any]) -> Arguments:
         """What the results must look like: those of the fake function on meta tensors of that form."""
@@ -134,7 +133,8 @@ class Adapted:
 
 
 def _counted(schema: Schema, impl: OpImpl, got: Any) -> Arguments:
-    """What was returned as a tuple. TypeError where the count is wrong, or a tensor is none."""
+    """What was returned as a tuple, without an autograd graph of the implementation's. TypeError where the
+    count is wrong, or a tensor is none."""
     wanted = schema.results
     if not wanted:
         return ()
@@ -145,7 +145,7 @@ def _counted(schema: Schema, impl: OpImpl, got: Any) -> Arguments:
         if is_tensor and not isinstance(result, torch.Tensor):
             got_type = type(result).__name__
             raise TypeError(f"{_who(impl)} returned {got_type} as result {index}, wanted a tensor")
-    return results
+    return tuple(map(detached, results))
 
 
 def _in_one_key(results: Arguments) -> Any:

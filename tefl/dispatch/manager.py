@@ -20,6 +20,7 @@ from .registry import OpRegistry
 from .schema import declarations
 from .spelling import misspelt_ops, unknown_names
 from .types import DispatchError, OpImpl
+from .values import detached
 
 __all__ = ["OpManager", "explain", "get_manager", "get_registry", "route", "set_builtins"]
 
@@ -58,7 +59,7 @@ class OpManager:
         implementation runs where one fails. DispatchError where no implementation fits.
         """
         with torch.no_grad():
-            return _without_grad(self.op(op_name).from_user(args, kwargs))
+            return detached(self.op(op_name).from_user(args, kwargs))
 
     def resolve(self, op_name: str, *args: Any, **kwargs: Any) -> OpImpl:
         """The implementation that `call` would run; without arguments, judged for the CPU and any dtype.
@@ -162,13 +163,6 @@ class OpManager:
         if name not in self._named_unknown:
             self._named_unknown.add(name)
             logger().warning("%s", message)
-
-
-def _without_grad(result: Any) -> Any:
-    """The result with tensors that require grad, arguments handed back for instance, detached."""
-    if isinstance(result, (tuple, list)):
-        return type(result)(map(_without_grad, result))
-    return result.detach() if isinstance(result, torch.Tensor) and result.requires_grad else result
 
 
 _manager = OpManager()

@@ -158,12 +158,23 @@ def test_an_entry_point_that_is_neither_module_nor_callable_is_reported(manager,
     assert "a plugin must be a callable or a module, got 3" in (states(manager, "value")[0].traceback or "")
 
 
-def test_a_coroutine_function_is_reported_and_not_called(manager, module, install) -> None:
-    module("acme_async", "async def register(registry): pass")
-    install("asynchronous", "acme_async")
-    (state,) = states(manager, "asynchronous")
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("async def register(registry): pass", "a coroutine function"),
+        ("def register(registry): yield", "a generator function"),
+        ("async def register(registry): yield", "an async generator function"),
+        ("class R:\n    async def __call__(self, registry): pass\nregister = R()", "a coroutine function"),
+    ],
+)
+def test_a_function_that_does_nothing_when_called_is_reported(
+    manager, module, install, code: str, kind: str
+) -> None:
+    module("acme_later", code)
+    install("later", "acme_later")
+    (state,) = states(manager, "later")
     assert state.state == "failed"
-    assert "is a coroutine function, which registers nothing" in (state.traceback or "")
+    assert f"is {kind}, which registers nothing" in (state.traceback or "")
 
 
 @pytest.mark.parametrize(("name", "mentioned"), [("rms_norm_fwd", True), ("softmax_fwd", False)])
