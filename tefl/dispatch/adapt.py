@@ -62,7 +62,7 @@ class Adapted:
         self._warn_once = threading.Lock()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        self.promise(args, kwargs)  # first: an argument that the op writes may have another form afterwards
+        wanted = self.promise(args, kwargs)  # first: an argument may have another form afterwards
         before = versions(self._schema, args, kwargs)
         try:
             got = self.impl.fn(*args, **kwargs)
@@ -70,7 +70,7 @@ class Adapted:
             self._refuse_writes(before, versions(self._schema, args, kwargs), error)
             raise
         self._refuse_writes(before, versions(self._schema, args, kwargs))
-        return self.mend(got, args, kwargs)
+        return self._mended(got, wanted, args, kwargs)
 
     def _refuse_writes(self, before: Versions, now: Versions, error: Exception | None = None) -> None:
         if (argument := written(before, now)) is not None:
@@ -88,11 +88,14 @@ class Adapted:
 
     def mend(self, got: Any, args: Arguments, kwargs: Mapping[str, Any]) -> Any:
         """The results in the promised form. TypeError or ValueError where they cannot be brought to it."""
+        return self._mended(got, self.promise(args, kwargs), args, kwargs)
+
+    def _mended(self, got: Any, wanted: Arguments, args: Arguments, kwargs: Mapping[str, Any]) -> Any:
         results = _counted(self._schema, self.impl, got)
         taken = list(tensors((args, kwargs)))
         devices = {tensor.device for tensor in taken}
         repaired: list[Any] = []
-        for index, (result, want) in enumerate(zip(results, self.promise(args, kwargs), strict=False)):
+        for index, (result, want) in enumerate(zip(results, wanted, strict=False)):
             repaired.append(self._repair(index, result, want, taken, devices))
             taken += tensors(repaired[-1:])
         return _in_one_key(tuple(repaired))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .. import _env
@@ -179,7 +180,7 @@ class OpCall:
         if self._schema is None:
             return self(*args, **kwargs)
         args, kwargs = self._schema.bind(args, kwargs)
-        self._schema.demand_tensors(args, kwargs)
+        self._schema.demand_types(args, kwargs)
         args, kwargs = self._schema.resolved(args, kwargs)
         return self(*args, **kwargs)
 
@@ -188,13 +189,14 @@ class OpCall:
         self._renew_if_stale()
         if self._schema is not None and (args or kwargs):
             args, kwargs = self._schema.bind(args, kwargs)
-            self._schema.demand_tensors(args, kwargs)
+            self._schema.demand_types(args, kwargs)
             if self._check is not None:
                 self._check(*args, **kwargs)
         key = self._key(policies.current_token(), args, kwargs)
         entry = self._table.entries.get(key)
         asked = (args, kwargs) if args or kwargs else None
-        return self._decide(key, asked, entry.failed if entry is not None else {})
+        decision = self._decide(key, asked, entry.failed if entry is not None else {})
+        return replace(decision, verified=self._decl is not None and self._table.verifies)
 
     # --- deciding ----------------------------------------------------------------------------------------
 
@@ -211,7 +213,10 @@ class OpCall:
             self._schema, self._slots, self._check = schema, schema.slots, decl.check
             self._decl = decl  # last: it says to other threads that the rest is there
         self._forget_unregistered()
+        self._manager.tell_undeclared()
         self._table = table = Table(epoch.now, _env.get("TEFL_CHECK"))
+        if table.verifies:
+            self._manager.tell_verifying()
         return table
 
     def _forget_unregistered(self) -> None:

@@ -11,7 +11,7 @@ from .. import _env
 from .._errors import nearest
 from .._log import logger
 from .call import OpCall
-from .decision import Decision
+from .decision import VERIFYING, Decision
 from .discovery import PluginError, PluginState, load_plugins
 from .loading import LOADING, AwaitedImport
 from .lock import LOCK, epoch
@@ -48,6 +48,7 @@ class OpManager:
         self._builtins: dict[tuple[str, str], OpImpl] = {}
         self._running: dict[tuple[str, str], str] = {}
         self._named_unknown: set[str] = set()
+        self._looked_at: set[str] = set()
         self._ready = False
 
     def call(self, op_name: str, *args: Any, **kwargs: Any) -> Any:
@@ -78,7 +79,9 @@ class OpManager:
         return decision
 
     def op(self, op_name: str) -> OpCall:
-        """The router of one op."""
+        """The router of one op. TypeError where that is no name."""
+        if not isinstance(op_name, str):
+            raise TypeError(f"op_name must be the name of an op, such as 'rmsnorm_fwd', got {op_name!r}")
         return self._ops.get(op_name) or self._ops.setdefault(op_name, OpCall(self, op_name))
 
     def ensure_ready(self) -> None:
@@ -123,8 +126,7 @@ class OpManager:
             key: self.registry.get(*key) for key in self.registry.implementation_keys() if key not in before
         }
         self.plugins = load_plugins(self.registry)
-        for name, message in misspelt_ops(self.registry, declarations()).items():
-            self._warn_once(name, message)
+        self.tell_undeclared()
         for plugin in self.plugins:
             if plugin.is_fatal:
                 raise PluginError(
@@ -151,6 +153,27 @@ class OpManager:
         """Warn of names in a policy that nothing bears, once each."""
         for name, message in unknown_names(policy, self._known_ops(), self.registry).items():
             self._warn_once(name, message)
+
+    def tell_verifying(self) -> None:
+        """Warn, once, that calls cost more than they would."""
+        self._warn_once("TEFL_CHECK", f"TEFL_CHECK=1: {VERIFYING}, which takes its time")
+
+    def undeclared_ops(self) -> list[str]:
+        """The ops that are registered and not declared, sorted: those that only `call` reaches."""
+        return sorted(set(self.registry.op_names()) - declarations().keys())
+
+    def tell_undeclared(self) -> None:
+        """Log, of the ops that have come since it was last asked, which are not declared, or misspelt."""
+        new = set(self.registry.op_names()) - self._looked_at
+        if not new:
+            return
+        self._looked_at |= new
+        undeclared = sorted(new - declarations().keys())
+        misspelt = misspelt_ops(self.registry, undeclared, declarations())
+        for op, message in misspelt.items():
+            self._warn_once(f"op {op}", message)
+        if others := [op for op in undeclared if op not in misspelt]:
+            logger().info("Registered and not declared, so not in torch.ops.tefl: %s", ", ".join(others))
 
     def unknown_op(self, op_name: str) -> str:
         """The message for an op that is neither declared nor registered."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
@@ -288,3 +289,17 @@ def test_plugins_are_loaded_in_a_spawned_process(fresh_python, folder: Path, mod
     )
     done = fresh_python(args=[str(script)], path=[folder], TE_FL_PLUGIN_MODULES="acme_spawned")
     assert done.stdout.split() == ["vendor.acme_spawned"] * 2
+
+
+def test_an_implementation_of_a_misspelt_op_that_comes_later_is_mentioned_too(
+    manager, registry, add, op: str, logged, warnings_in
+) -> None:
+    add("reference.torch")
+    manager.call(op)
+    for late in ("rms_norm_fwd", "fused_rope_forward"):
+        add("vendor.p", to=late)
+        for _ in range(2):
+            manager.call(op)
+    assert len(warnings_in("implements op 'rms_norm_fwd', which nobody declared; was 'rmsnorm_fwd'")) == 1
+    said = [line for line in map(logging.LogRecord.getMessage, logged) if "not in torch.ops.tefl" in line]
+    assert [line.split(": ")[1] for line in said] == [op, "fused_rope_forward"]
