@@ -18,17 +18,18 @@ Norm = Callable[[Tensor, Tensor], Tensor]
 
 HIDDEN, HEADS, KV_HEADS, HEAD, FFN = 4096, 32, 8, 128, 14336
 BASE = 500_000.0  # of the rotary embedding
+CACHED = 1024  # tokens
 
 
 class DecodeBlock(nn.Module):
-    """Attention over ``context`` cached tokens and the new one, then a SwiGLU; random weights, bfloat16."""
+    """Attention over cached tokens and the new one, then a SwiGLU; random weights, bfloat16, on a GPU."""
 
     cos: Tensor
     sin: Tensor
     keys: Tensor
     values: Tensor
 
-    def __init__(self, context: int = 1024, device: str = "cuda") -> None:
+    def __init__(self) -> None:
         super().__init__()
         sizes = {"q": HEADS * HEAD, "k": KV_HEADS * HEAD, "v": KV_HEADS * HEAD}
         self.project = nn.ModuleDict({n: nn.Linear(HIDDEN, size, bias=False) for n, size in sizes.items()})
@@ -36,12 +37,12 @@ class DecodeBlock(nn.Module):
         self.gate, self.up = (nn.Linear(HIDDEN, FFN, bias=False) for _ in range(2))
         self.down = nn.Linear(FFN, HIDDEN, bias=False)
         self.before_attention, self.before_ffn = (nn.Parameter(torch.ones(HIDDEN)) for _ in range(2))
-        angles = context * BASE ** (-torch.arange(0, HEAD, 2) / HEAD)
+        angles = CACHED * BASE ** (-torch.arange(0, HEAD, 2) / HEAD)
         self.register_buffer("cos", torch.cat([angles.cos()] * 2))
         self.register_buffer("sin", torch.cat([angles.sin()] * 2))
         for name in ("keys", "values"):
-            self.register_buffer(name, torch.randn(1, KV_HEADS, context + 1, HEAD))
-        self.to(device=device, dtype=torch.bfloat16).requires_grad_(False)
+            self.register_buffer(name, torch.randn(1, KV_HEADS, CACHED + 1, HEAD))
+        self.to(device="cuda", dtype=torch.bfloat16).requires_grad_(False)
 
     def forward(self, x: Tensor, norm: Norm) -> Tensor:
         """The hidden state of one token, (1, 4096), after the block."""

@@ -118,13 +118,14 @@ def host_times(implementations: Mapping[str, ModuleType]) -> dict[str, float]:
         calls["torch.ops.tefl.rmsnorm_fwd"] = lambda: torch.ops.tefl.rmsnorm_fwd(x, weight, EPS)
     except ImportError as error:
         print(f"the routed op is not measured: {error}")
-    results = {name: _best(call) for name, call in calls.items()}
+    results = {name: host_us(call) for name, call in calls.items()}
     base = results["F.rms_norm"]
     print("host us  " + "  ".join(f"{n} {t:.1f} ({t / base:.2f}x)" for n, t in results.items()))
     return results
 
 
-def _best(call: Callable[[], Any], repeats: int = 5, loops: int = 300) -> float:
+def host_us(call: Callable[[], Any], repeats: int = 5, loops: int = 300) -> float:
+    """Microseconds of host time a call; the best of several loops without synchronisation."""
     best = float("inf")
     for _ in range(repeats):
         call()

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -86,20 +86,6 @@ def results(device: str) -> dict[str, list[torch.Tensor]]:
     return {case: [r.cpu() for r in getattr(norm, op)(*args)] for case, op, args in calls(device)}
 
 
-def host_us(call: Callable[[], Any], repeats: int = 9, loops: int = 500) -> float:
-    """Microseconds of host time a call; the best of several loops without synchronisation."""
-    times = []
-    for _ in range(repeats):
-        call()
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        for _ in range(loops):
-            call()
-        times.append(time.perf_counter() - start)
-    torch.cuda.synchronize()
-    return 1e6 * min(times) / loops
-
-
 def gpu_times() -> dict[str, float]:
     """Microseconds: of the host for a small call, and of the GPU for large ones."""
     from benchmarks import gpu_timing
@@ -109,8 +95,10 @@ def gpu_times() -> dict[str, float]:
     weight = torch.ones(64, device="cuda", dtype=torch.bfloat16)
     out, rsigma = norm.rmsnorm_fwd(x, weight)
     times = {
-        "host, rmsnorm_fwd 16x64": host_us(lambda: norm.rmsnorm_fwd(x, weight)),
-        "host, rmsnorm_bwd 16x64": host_us(lambda: norm.rmsnorm_bwd(out, x, rsigma, weight)),
+        "host, rmsnorm_fwd 16x64": gpu_timing.host_us(lambda: norm.rmsnorm_fwd(x, weight), 9, 500),
+        "host, rmsnorm_bwd 16x64": gpu_timing.host_us(
+            lambda: norm.rmsnorm_bwd(out, x, rsigma, weight), 9, 500
+        ),
     }
     for rows, columns in TIMED:
         for name, run in {"fwd": gpu_timing.forward(norm), "bwd": gpu_timing.backward(norm)}.items():

@@ -33,15 +33,19 @@ if TYPE_CHECKING:
 else:
     from . import ops  # the declarations ask dispatch for their routers, and the package can be called
 
+from ._errors import ConfigError, SpecError  # noqa: E402
 from .dispatch import (  # noqa: E402
     BackendImplKind,
+    Deviation,
     DispatchError,
     NotSupported,
     OpImpl,
     OpManager,
     OpRegistry,
+    PluginError,
     SelectionPolicy,
     Slower,
+    UndeclaredWrite,
     checkpoint_contexts,
     explain,
     get_manager,
@@ -61,13 +65,18 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BackendImplKind",
+    "ConfigError",
+    "Deviation",
     "DispatchError",
     "NotSupported",
     "OpImpl",
     "OpManager",
     "OpRegistry",
+    "PluginError",
     "SelectionPolicy",
     "Slower",
+    "SpecError",
+    "UndeclaredWrite",
     "checkpoint_contexts",
     "distributed",
     "explain",
@@ -90,6 +99,8 @@ __all__ = [
 ]
 
 _LAZY = ("compat", "distributed", "privateuse1")
+_OTHERS = ("__version__", "compat", "dispatch")
+"""What is public beside ``__all__``."""
 
 
 def __getattr__(name: str) -> Any:
@@ -99,7 +110,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted({*__all__, *_OTHERS})
 
 
 def get_include() -> str:

@@ -5,16 +5,13 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import subprocess
-import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-OURS = ("TE_FL_", "TEFL_")
+from .processes import Result, environment, run_python
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -41,7 +38,7 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-RunPython = Callable[..., subprocess.CompletedProcess[str]]
+RunPython = Callable[..., Result]
 
 
 @pytest.fixture(scope="session")
@@ -58,15 +55,9 @@ def fresh_python() -> RunPython:
 def _fresh_python(
     code: str = "", *, args: list[str] | None = None, path: list[Path] | None = None, fails: bool = False,
     timeout: float = 120, **variables: str,
-) -> subprocess.CompletedProcess[str]:  # fmt: skip
-    command = [sys.executable, *(args or ["-c", textwrap.dedent(code)])]
-    env = _clean(os.environ) | {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"} | variables
-    env["PYTHONPATH"] = os.pathsep.join([*map(str, path or []), str(ROOT), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=timeout, check=False)
+) -> Result:  # fmt: skip
+    env = environment(*(path or []), **variables)
+    done = run_python(*(args or ["-c", textwrap.dedent(code)]), env=env, timeout=timeout)
     if (done.returncode != 0) != fails:
         pytest.fail(f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
     return done
-
-
-def _clean(env: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in env.items() if not name.startswith(OURS)}

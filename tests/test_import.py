@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import statistics
 from pathlib import Path
 
@@ -62,6 +63,23 @@ def test_every_public_name_is_there() -> None:
 
 def test_every_name_that_is_listed_can_be_had() -> None:
     assert [name for name in dir(tefl) if not hasattr(tefl, name)] == []
+
+
+def test_only_public_names_are_listed() -> None:
+    beside = {"__version__", "compat", "dispatch"}
+    assert set(dir(tefl)) == {*tefl.__all__, *beside}
+    assert [name for name in dir(tefl) if name.startswith("_")] == ["__version__"]
+    assert {"Any", "Path", "importlib", "torch", "annotations"}.isdisjoint(dir(tefl))
+
+
+def test_the_errors_to_catch_are_names_of_the_package_and_in_the_docs() -> None:
+    text = (Path(__file__).parent.parent / "docs" / "policy.md").read_text()
+    listed = dict(re.findall(r"^\| `tefl\.(\w+)` \| `(\w+)` \|", text, re.MULTILINE))
+    errors = {
+        n: e for n in tefl.__all__ if isinstance(e := getattr(tefl, n), type) and issubclass(e, Exception)
+    }
+    assert {name: error.__base__.__name__ for name, error in errors.items()} == listed
+    assert set(listed) >= {"DispatchError", "NotSupported", "Deviation", "UndeclaredWrite"}
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

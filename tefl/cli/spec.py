@@ -27,6 +27,8 @@ def add_parser(subcommands: argparse._SubParsersAction[argparse.ArgumentParser])
         "check",
         help="find what is wrong with a backend's tree",
         description="Exit status 1 and one line a finding. Nothing of the tree is imported.",
+        epilog="\n".join(["findings:", *columns(check.KINDS.items())]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     checking.add_argument(
         "tree", nargs="?", metavar="TREE", help="a folder, or an installed backend's name (all of them)"

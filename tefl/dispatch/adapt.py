@@ -50,7 +50,7 @@ class Adapted:
     Shapes may differ by dimensions of size one (``[..., 1]`` statistics); anything else is an error, another
     device than the arguments' too. A result that shares memory with an argument or with another result is
     copied: the schema says that none does, and compilers rely on it. So is an inference tensor outside of
-    inference mode, which autograd could not save. The first repair is told in one warning. An argument that
+    inference mode, which autograd could not save. The first repair is logged once. An argument that
     was written by PyTorch's own operations without leave of the schema is an error.
     """
 

@@ -22,6 +22,7 @@ from .blame import name_implementation
 from .decision import Decision, decide
 from .entries import Entry, Key, Table
 from .facts import gather
+from .hand_over import line_of
 from .lock import LOCK, epoch
 from .schema import Schema, declarations, device_and_dtypes, schema_of
 from .select import Raised, Verdict, accepts, available, follows_from_form, pick, rank
@@ -59,8 +60,8 @@ class OpCall:
         """What has been said once, and of which implementation."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._table.epoch != epoch.now:
-            self._renew()
+        if self._schema is None:
+            self._renew_if_stale()  # which reads the declaration
         if len(args) < len(self._defaults):  # torch leaves out what equals the schema's default
             args = (*args, *self._defaults[len(args) :])
         if len(kwargs) < len(self._keyword_defaults):
@@ -117,48 +118,19 @@ class OpCall:
         checked: bool,
     ) -> None:  # fmt: skip
         """Let the native router serve calls of this form, unless something has changed meanwhile."""
-        impl = self._serves_alike(entry, args, kwargs)
+        if entry.by_form:
+            impl = self._choose(entry, args, kwargs, {})
+        else:
+            impl = None if entry.first is None else entry.first[1]
         function = None if impl is None else self._function(impl)
-        if impl is None or not isinstance(function, (Adapted, Trusted)):
+        if not isinstance(function, (Adapted, Trusted)):
             if not checked:
                 self.router.remember(form, table.epoch)
             return
-        promise = function.promise(args, kwargs)
-        target = self._native_kernel(impl, promise, args, kwargs) or impl.fn
-        supports = None if entry.by_form else impl.supports
+        line = line_of(function, entry.by_form, args, kwargs, self._warned)
         with LOCK:  # so that a failure on another thread is not forgotten
-            if self._table is table and impl.impl_id not in entry.failed:
-                self.router.remember(
-                    form, table.epoch, target, impl.impl_id, supports, function.mend, promise
-                )
-
-    def _native_kernel(
-        self, impl: OpImpl, promise: tuple[Any, ...] | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> Any:
-        """What the implementation offers native code for such calls; None where Python must serve them.
-
-        The call that this is about has been served, so what goes wrong here is reported and not raised.
-        """
-        offer = getattr(impl.fn, "native_kernel", None)
-        try:
-            return None if offer is None else offer(promise, args, kwargs)
-        except NotSupported:
-            return None
-        except Exception as error:  # noqa: BLE001 - an implementation's code may raise anything
-            told = f"native_kernel of {impl.impl_id}"
-            if self._warned.get(told) is not impl:
-                self._warned[told] = impl
-                logger().warning(
-                    "Op %r: %r could not be handed to native code, Python goes on serving it: %s",
-                    self.op_name, impl.impl_id, one_line(error),
-                )  # fmt: skip
-            return None
-
-    def _serves_alike(self, entry: Entry, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> OpImpl | None:
-        """What serves all calls of this one's form, if its own predicate takes them; None if that varies."""
-        if entry.by_form:
-            return self._choose(entry, args, kwargs, {})
-        return None if entry.first is None else entry.first[1]
+            if self._table is table and function.impl.impl_id not in entry.failed:
+                self.router.remember(form, table.epoch, *line)
 
     def _entry(self, table: Table, token: int, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Entry:
         key = self._key(token, args, kwargs)
@@ -204,7 +176,7 @@ class OpCall:
         if self._table.epoch != epoch.now:
             self._renew()
 
-    def _renew(self) -> Table:
+    def _renew(self) -> None:
         """Start an empty table; the first one reads the op's declaration."""
         self._manager.ensure_ready()
         if self._decl is None and (decl := declarations().get(self.op_name)) is not None:
@@ -217,7 +189,6 @@ class OpCall:
         self._table = table = Table(epoch.now, _env.get("TEFL_CHECK"))
         if table.verifies:
             self._manager.tell_verifying()
-        return table
 
     def _forget_unregistered(self) -> None:
         """Let go of implementations that are no longer registered, and of what they hold."""
@@ -327,13 +298,12 @@ class OpCall:
             with LOCK:  # so that a failure on another thread is not forgotten
                 if impl is next((i for i in entry.ranked if i.impl_id not in entry.failed), None):
                     entry.first = function, impl
-                    entry.fast = entry.first if impl.supports is None else None
 
     def _remember(self, entry: Entry, impl_id: str, ran: str, error: Exception) -> None:
         with LOCK:
             if impl_id in entry.failed:
                 return
-            entry.first = entry.fast = None
+            entry.first = None
             if self.router is not None:
                 self.router.forget()
             entry.failed[impl_id] = (

@@ -32,8 +32,12 @@ class Entry:
     announced: set[str] = field(default_factory=set)
     first: tuple[Callable[..., Any], OpImpl] | None = None
     """What runs if it takes the arguments: the first of the ranked that has not failed, once it has run."""
-    fast: tuple[Callable[..., Any], OpImpl] | None = None
-    """The same, if it has no predicate on arguments: what runs without another question."""
+
+    @property
+    def fast(self) -> tuple[Callable[..., Any], OpImpl] | None:
+        """The first, if it has no predicate on arguments: what runs without another question."""
+        first = self.first
+        return first if first is not None and first[1].supports is None else None
 
 
 class Table:

@@ -12,7 +12,7 @@ import threading
 from types import FrameType
 from typing import Any
 
-from .lock import FORK_PATIENCE_S, ForkSafeLock
+from .lock import ForkSafeLock
 
 __all__ = ["LOADING", "AwaitedImport", "LoadingLock"]
 
@@ -30,8 +30,8 @@ class LoadingLock(ForkSafeLock):
     `AwaitedImport` where waiting for it would never end, RuntimeError where its own thread asks again.
     """
 
-    def __init__(self, patience_s: float = FORK_PATIENCE_S) -> None:
-        super().__init__(patience_s)
+    def __init__(self) -> None:
+        super().__init__()
         self._loader: int | None = None
 
     def __enter__(self) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from . import shared
 
-__all__ = ["FORK_PATIENCE_S", "LOCK", "Epoch", "ForkSafeLock", "epoch"]
+__all__ = ["LOCK", "Epoch", "ForkSafeLock", "epoch"]
 
 # A fork waits this long for a change in progress. Not for ever: the thread that changes something may itself
 # wait for one that the forking thread holds.
@@ -21,13 +21,13 @@ FORK_PATIENCE_S = 20.0
 class ForkSafeLock:
     """A re-entrant lock that a fork waits for, so that the child finds it free and the state whole.
 
-    Where the wait was in vain the child gets a fresh lock, after ``repair`` has undone the half-made change.
+    If the wait timed out, the child gets a fresh lock, after ``repair`` has undone the half-made change.
     """
 
-    def __init__(self, patience_s: float = FORK_PATIENCE_S) -> None:
+    def __init__(self) -> None:
         self.repairs: list[Callable[[], None]] = []
         self._lock = threading.RLock()
-        self._patience_s = patience_s
+        self._patience_s = FORK_PATIENCE_S
         self._held_for_fork = False
         os.register_at_fork(before=self._before, after_in_parent=self._after, after_in_child=self._in_child)
 

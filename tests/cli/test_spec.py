@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tefl.kernels._spec import check
+
 from ..kernels.spec_trees import TRUNK, install, install_acme, write
 
 PACKAGE = "tefl.kernels.triton"
@@ -124,3 +126,9 @@ def test_a_path_that_is_no_folder_is_a_usage_error(spec) -> None:
     done = spec("check", "no/such/tree", fails=True)
     assert done.returncode == 2
     assert "'no/such/tree' is no folder" in done.stderr
+
+
+def test_check_explains_what_it_can_find(spec) -> None:
+    shown = " ".join(spec("check", "--help").stdout.split())
+    for kind, meaning in check.KINDS.items():
+        assert f"{kind} {meaning}" in shown

@@ -1,4 +1,4 @@
-"""TE-FL's names are there for who asks, and for nobody else."""
+"""TE-FL's names are there for those who ask, and for nobody else."""
 
 from __future__ import annotations
 

@@ -81,17 +81,43 @@ def declared() -> Iterator[Callable[..., str]]:
 
 
 @pytest.fixture
+def register_op() -> Iterator[Callable[..., Any]]:
+    """Register an op of ``torch.ops.tefl`` that one function serves; returns it, named ``op.__name__``.
+
+    ``register_op(schema, fake, fn, impl_id=, check=, backward=)``: the function is taken away after the test.
+    """
+    registry, added = tefl.get_registry(), []
+
+    def register_op(
+        schema: str, fake: Any, fn: Any, impl_id: str = "vendor.acme", check: Any = None, backward: Any = None
+    ) -> Any:
+        name = f"test_registered_{next(_numbers)}"
+        tefl.ops.register(OpDecl(name, "test", schema, fake, fn, check, backward))
+        registry.register_impl(implementation_of(name, impl_id, fn))
+        added.append((impl_id, name))
+        return getattr(torch.ops.tefl, name)
+
+    yield register_op
+    for impl_id, name in added:
+        registry.unregister(impl_id, name)
+
+
+def implementation_of(op: str, impl_id: str, fn: Callable[..., Any], **fields: Any) -> tefl.OpImpl:
+    """Return an implementation whose kind and vendor follow from the impl_id: "vendor.acme" is acme's."""
+    head, _, name = impl_id.partition(".")
+    kind = {"vendor": "vendor", "reference": "reference"}.get(head, "flagos")
+    fields.setdefault("vendor", name if kind == "vendor" else None)
+    return tefl.OpImpl(op, impl_id, tefl.BackendImplKind(kind), fn, **fields)
+
+
+@pytest.fixture
 def add(registry: tefl.OpRegistry, op: str) -> Callable[..., tefl.OpImpl]:
     """Register an implementation. Its kind and vendor follow from the impl_id: "vendor.acme" is acme's."""
 
     def add(
         impl_id: str, fn: Callable[..., Any] | None = None, *, to: str = op, **fields: Any
     ) -> tefl.OpImpl:
-        head, _, name = impl_id.partition(".")
-        kind = {"vendor": "vendor", "reference": "reference"}.get(head, "flagos")
-        fields.setdefault("vendor", name if kind == "vendor" else None)
-        answer = fn or (lambda *args, **kwargs: impl_id)
-        impl = tefl.OpImpl(to, impl_id, tefl.BackendImplKind(kind), answer, **fields)
+        impl = implementation_of(to, impl_id, fn or (lambda *args, **kwargs: impl_id), **fields)
         registry.register_impl(impl)
         return impl
 

@@ -117,22 +117,15 @@ def test_a_copy_of_a_tensor_that_is_no_argument_is_made_in_python(
     assert warnings_in("") == []
 
 
-def test_one_buffer_is_not_two_results_that_share_memory() -> None:
-    name = "test_one_buffer_twice"
-    schema = "(Tensor x) -> (Tensor, Tensor)"
-    fake = lambda x: (torch.empty_like(x), torch.empty_like(x))  # noqa: E731
-    tefl.ops.register(tefl.dispatch.OpDecl(name, "test", schema, fake, lambda x: (x.clone(), x.clone())))
-
+def test_one_buffer_is_not_two_results_that_share_memory(register_op: Callable[..., Any]) -> None:
     @by_recipe
     def twice(x: Tensor) -> Recipe:
         copy = Buffer(tuple(x.shape), x.dtype, source=x)
         return Recipe(x.device, [], (copy, copy))
 
-    tefl.get_registry().register_impl(tefl.OpImpl(name, "vendor.acme", "vendor", twice, vendor="acme"))
-    try:
-        for _ in range(3):
-            first, second = getattr(torch.ops.tefl, name)(torch.ones(3))
-            first.zero_()
-            assert second.tolist() == [1.0] * 3
-    finally:
-        tefl.get_registry().unregister("vendor.acme", name)
+    fake = lambda x: (torch.empty_like(x), torch.empty_like(x))  # noqa: E731
+    op = register_op("(Tensor x) -> (Tensor, Tensor)", fake, twice)
+    for _ in range(3):
+        first, second = op(torch.ones(3))
+        first.zero_()
+        assert second.tolist() == [1.0] * 3

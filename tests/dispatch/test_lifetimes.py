@@ -29,7 +29,7 @@ def _without_collector() -> Iterator[None]:
 
 
 class Failing:
-    """The definition, that raises from its so manieth call on."""
+    """The definition, that raises from its nth call on."""
 
     def __init__(self, error: Callable[[], Exception], after: int = 0) -> None:
         self.error, self.left = error, after
@@ -51,7 +51,7 @@ def outlives_its_call(call: Callable[[torch.Tensor], Any]) -> bool:
 
 
 ERRORS: dict[str, Callable[[], Exception]] = {
-    "want of memory": lambda: torch.OutOfMemoryError("CUDA out of memory"),
+    "out of memory": lambda: torch.OutOfMemoryError("CUDA out of memory"),
     "a failure": lambda: RuntimeError("boom"),
     "not supported": lambda: tefl.NotSupported("no"),
 }
@@ -63,7 +63,7 @@ ERRORS: dict[str, Callable[[], Exception]] = {
 def test_a_call_that_raises_leaves_its_arguments_at_once(
     native: Op, error: Callable[[], Exception], after: int, falls_back: bool
 ) -> None:
-    """Who catches want of memory and tries less has the memory back."""
+    """Whoever runs out of memory, catches that and tries less has the memory back."""
     native.add("vendor.acme", Failing(error, after), priority=900)
     if falls_back:
         native.add("reference.torch", scaled)

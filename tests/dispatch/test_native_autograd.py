@@ -10,11 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-from native_op import numbers
 from torch import Tensor
 
 import tefl
-from tefl.dispatch import OpDecl
 from tefl.dispatch.native import is_attached
 from tefl.dispatch.policy import current_policy, current_token
 
@@ -172,30 +170,22 @@ def test_what_is_saved_goes_with_the_graph(x: Tensor, weight: Tensor) -> None:
         loss.backward()
 
 
-def test_an_op_over_lists_has_no_derivative_and_says_so() -> None:
-    tefl.ops.register(
-        OpDecl(
-            "test_native_list",
-            "test",
-            "(Tensor[] inputs, Tensor? bias=None) -> Tensor",
-            lambda inputs, bias=None: torch.empty_like(inputs[0]),
-            lambda inputs, bias=None: sum(inputs),
-        )
+def test_an_op_over_lists_has_no_derivative_and_says_so(register_op) -> None:
+    schema = "(Tensor[] inputs, Tensor? bias=None) -> Tensor"
+    op = register_op(
+        schema, lambda inputs, bias=None: torch.empty_like(inputs[0]), lambda inputs, bias: sum(inputs)
     )
-    impl = tefl.OpImpl("test_native_list", "reference.torch", "reference", lambda inputs, bias: sum(inputs))
-    tefl.get_registry().register_impl(impl)
     leaf = torch.ones(2, requires_grad=True)
     for _ in range(2):
-        out = torch.ops.tefl.test_native_list([leaf.detach(), leaf])
+        out = op([leaf.detach(), leaf])
         assert out.requires_grad
-        with pytest.raises(NotImplementedError, match="tefl::test_native_list has no derivative"):
+        with pytest.raises(NotImplementedError, match=f"tefl::{op.__name__} has no derivative"):
             out.sum().backward()
-    assert not torch.ops.tefl.test_native_list([leaf.detach()] * 3).requires_grad
+    assert not op([leaf.detach()] * 3).requires_grad
     with torch.autograd.forward_ad.dual_level():
         dual = torch.autograd.forward_ad.make_dual(torch.ones(2), torch.ones(2))
         with pytest.raises(NotImplementedError, match="forward-mode"):
-            torch.ops.tefl.test_native_list([torch.ones(2), dual])
-    tefl.get_registry().unregister("reference.torch", "test_native_list")
+            op([torch.ones(2), dual])
 
 
 def test_only_the_gradients_that_are_asked_for_are_handed_on(x: Tensor, weight: Tensor) -> None:
@@ -207,25 +197,21 @@ def test_only_the_gradients_that_are_asked_for_are_handed_on(x: Tensor, weight: 
 
 
 @pytest.mark.parametrize("members", ["Tensor[]", "Tensor?[]"])
-def test_a_gradient_to_a_tensor_in_a_list_is_refused_rather_than_dropped(members: str) -> None:
-    name = f"test_native_{next(numbers)}"
-    tefl.ops.register(OpDecl(f"{name}_bwd", "test", "(Tensor grad) -> Tensor", torch.empty_like, torch.clone))
-    backward = tefl.dispatch.Backward(f"{name}_bwd", (("grad", 0),), {"x": 0})
-    schema = f"(Tensor x, {members} others) -> Tensor"
-    function = lambda x, others: x + sum(others)  # noqa: E731
-    tefl.ops.register(
-        OpDecl(name, "test", schema, lambda x, _: torch.empty_like(x), function, None, backward)
+def test_a_gradient_to_a_tensor_in_a_list_is_refused_rather_than_dropped(members: str, register_op) -> None:
+    derivative = register_op("(Tensor grad) -> Tensor", torch.empty_like, torch.clone)
+    op = register_op(
+        f"(Tensor x, {members} others) -> Tensor",
+        lambda x, _: torch.empty_like(x),
+        lambda x, others: x + sum(others),
+        backward=tefl.dispatch.Backward(derivative.__name__, (("grad", 0),), {"x": 0}),
     )
-    op, registry = getattr(torch.ops.tefl, name), tefl.get_registry()
-    for each, fn in ((name, function), (f"{name}_bwd", torch.clone)):
-        registry.register_impl(tefl.OpImpl(each, "reference.torch", "reference", fn))
     leaf, plain = torch.ones(2, requires_grad=True), torch.ones(2)
     for x in (leaf, plain):
-        with pytest.raises(NotImplementedError, match=f"tefl::{name} has no derivative .* the list others"):
+        with pytest.raises(
+            NotImplementedError, match=f"tefl::{op.__name__} has no derivative .* list others"
+        ):
             op(x, [plain, leaf])
     with torch.no_grad():
         assert op(plain, [plain, leaf]).tolist() == [3.0, 3.0]
     op(leaf, [plain, leaf.detach()]).sum().backward()
     assert leaf.grad is not None
-    for each in (name, f"{name}_bwd"):
-        registry.unregister("reference.torch", each)

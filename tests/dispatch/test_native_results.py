@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from native_op import Op, numbers
+from native_op import Op
 from torch import Tensor
 
 import tefl
-from tefl.dispatch import OpDecl
 from tefl.dispatch.native import is_attached
 
 pytestmark = pytest.mark.skipif(not is_attached(), reason="tests the compiled router, which was not built")
@@ -78,25 +77,9 @@ def test_a_dtype_or_shape_that_can_be_mended_is(
     assert len(warnings_in("brought to")) == 1
 
 
-@pytest.fixture
-def mixed() -> Iterator[Callable[[Callable[..., Any]], Any]]:
-    """An op of a tensor and an int, served by a function."""
-    name = f"test_native_{next(numbers)}"
-    tefl.ops.register(
-        OpDecl(name, "test", "(Tensor x) -> (Tensor, int)", lambda x: (torch.empty_like(x), 0), torch.clone)
-    )
-
-    def served_by(fn: Callable[..., Any]) -> Any:
-        tefl.get_registry().register_impl(tefl.OpImpl(name, "vendor.acme", "vendor", fn, vendor="acme"))
-        return getattr(torch.ops.tefl, name)
-
-    yield served_by
-    tefl.get_registry().unregister("vendor.acme", name)
-
-
 @pytest.mark.parametrize("fn", [lambda x: (x.double(), 3), lambda x: (x, 3)], ids=["dtype", "memory"])
-def test_a_tensor_beside_a_result_that_is_none_is_looked_at_as_well(mixed, x: Tensor, fn: Any) -> None:
-    op = mixed(fn)
+def test_a_tensor_beside_a_result_that_is_none_is_looked_at_as_well(register_op, x: Tensor, fn: Any) -> None:
+    op = register_op("(Tensor x) -> (Tensor, int)", lambda x: (torch.empty_like(x), 0), fn)
     for _ in range(3):
         out, number = op(x)
         assert (out.dtype, number) == (x.dtype, 3)

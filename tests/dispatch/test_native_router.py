@@ -87,23 +87,12 @@ def test_the_check_is_not_asked_again_where_python_decides_each_call(native: Op,
     assert native.checks == 1
 
 
-def test_a_call_with_an_argument_that_cannot_be_compared_is_checked_each_time(x: Tensor) -> None:
-    name, seen = f"test_native_{next(numbers)}", []
-    tefl.ops.register(
-        OpDecl(
-            name,
-            "test",
-            "(Tensor x, Scalar by) -> Tensor",
-            lambda x, by: torch.empty_like(x),
-            torch.mul,
-            lambda x, by: seen.append(by),
-        )
-    )
-    tefl.get_registry().register_impl(tefl.OpImpl(name, "reference.torch", "reference", torch.mul))
-    results = [getattr(torch.ops.tefl, name)(x.to(torch.complex64), by) for by in (1j, 1j, 2.0, 2.0)]
+def test_a_call_with_an_argument_that_cannot_be_compared_is_checked_each_time(x: Tensor, register_op) -> None:
+    seen, fake = [], lambda x, by: torch.empty_like(x)
+    op = register_op("(Tensor x, Scalar by) -> Tensor", fake, torch.mul, check=lambda x, by: seen.append(by))
+    results = [op(x.to(torch.complex64), by) for by in (1j, 1j, 2.0, 2.0)]
     assert seen == [1j, 1j, 2.0]
     torch.testing.assert_close(results[1], x * 1j)
-    tefl.get_registry().unregister("reference.torch", name)
 
 
 # --- what is asked at every call ---
@@ -327,9 +316,9 @@ class NativeKernel(ctypes.Structure):
     _fields_ = [("function", Function), ("state", ctypes.c_void_p)]
 
 
-def test_a_native_kernel_is_called_with_the_stack_and_its_state(x: Tensor) -> None:
+def test_a_native_kernel_is_called_with_the_stack_and_its_state(x: Tensor, register_op) -> None:
     """One that leaves the stack as it is: the argument is the result."""
-    name, states, in_python = f"test_native_{next(numbers)}", [], []
+    states, in_python = [], []
     kernel = NativeKernel(Function(lambda state, op, stack: states.append(state)), 42)
     capsule_of = ctypes.pythonapi.PyCapsule_New
     capsule_of.restype, capsule_of.argtypes = (
@@ -343,14 +332,8 @@ def test_a_native_kernel_is_called_with_the_stack_and_its_state(x: Tensor) -> No
         return x
 
     implementation.native_kernel = lambda promise, args, kwargs: capsule  # type: ignore[attr-defined]
-    tefl.ops.register(OpDecl(name, "test", "(Tensor x) -> Tensor", torch.empty_like, torch.clone))
-    impl = tefl.OpImpl(name, "default.flagos", "flagos", implementation)
-    tefl.get_registry().register_impl(impl)
-    try:
-        op = getattr(torch.ops.tefl, name)
-        assert op(x) is not x  # Python's first call of a form, whose result got memory of its own
-        for _ in range(3):
-            assert op(x) is x
-        assert (len(in_python), states) == (1, [42] * 3)
-    finally:
-        tefl.get_registry().unregister("default.flagos", name)
+    op = register_op("(Tensor x) -> Tensor", torch.empty_like, implementation, "default.flagos")
+    assert op(x) is not x  # Python's first call of a form, whose result got memory of its own
+    for _ in range(3):
+        assert op(x) is x
+    assert (len(in_python), states) == (1, [42] * 3)

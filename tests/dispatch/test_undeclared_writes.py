@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from native_op import Op, numbers, scaled
+from native_op import Op, scaled
 from torch import Tensor
 
 import tefl
-from tefl.dispatch import OpDecl, UndeclaredWrite
+from tefl.dispatch import UndeclaredWrite
 from tefl.dispatch.native import is_attached
 
 pytestmark = pytest.mark.skipif(not is_attached(), reason="tests the compiled router, which was not built")
@@ -28,7 +28,7 @@ WRITES: dict[str, Callable[[Tensor], Any]] = {
 
 
 def writing(write: Callable[[Tensor], Any], after: int = 0) -> Callable[..., Any]:
-    """The definition, that from its so manieth call on writes its input as well."""
+    """The definition, that from its nth call on writes its input as well."""
     calls = []
 
     def implementation(input: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -113,10 +113,8 @@ def test_a_call_of_the_manager_is_watched_as_well(native: Op, x: Tensor) -> None
 
 
 @pytest.mark.parametrize("calls", [0, 3], ids=["at once", "later"])
-def test_what_the_schema_declares_as_written_may_be_and_nothing_else(calls: int) -> None:
-    name, limit = f"test_native_{next(numbers)}", 2.0 * calls
-    schema = "(Tensor(a!) total, Tensor[] parts) -> ()"
-    tefl.ops.register(OpDecl(name, "test", schema, lambda total, parts: None, lambda total, parts: None))
+def test_what_the_schema_declares_as_written_may_be_and_nothing_else(calls: int, register_op) -> None:
+    limit = 2.0 * calls
 
     def add(total: Tensor, parts: list[Tensor]) -> None:
         for part in parts:
@@ -124,16 +122,13 @@ def test_what_the_schema_declares_as_written_may_be_and_nothing_else(calls: int)
         if total[0] > limit:
             parts[1].zero_()
 
-    tefl.get_registry().register_impl(tefl.OpImpl(name, "vendor.acme", "vendor", add, vendor="acme"))
-    op, total = getattr(torch.ops.tefl, name), torch.zeros(3)
-    try:
-        for _ in range(calls):
-            op(total, [torch.ones(3), torch.ones(3)])
-        assert total.tolist() == [limit] * 3
-        with pytest.raises(UndeclaredWrite, match="argument 'parts'"):
-            op(total, [torch.ones(3), torch.ones(3)])
-    finally:
-        tefl.get_registry().unregister("vendor.acme", name)
+    schema = "(Tensor(a!) total, Tensor[] parts) -> ()"
+    op, total = register_op(schema, lambda total, parts: None, add), torch.zeros(3)
+    for _ in range(calls):
+        op(total, [torch.ones(3), torch.ones(3)])
+    assert total.tolist() == [limit] * 3
+    with pytest.raises(UndeclaredWrite, match="argument 'parts'"):
+        op(total, [torch.ones(3), torch.ones(3)])
 
 
 SHARING: dict[str, Callable[[], tuple[Tensor, Tensor, Tensor]]] = {
@@ -145,12 +140,10 @@ SHARING: dict[str, Callable[[], tuple[Tensor, Tensor, Tensor]]] = {
 
 @pytest.mark.parametrize("sharing", SHARING.values(), ids=SHARING)
 def test_what_shares_memory_with_a_written_argument_is_not_taken_for_written(
-    sharing: Callable[[], tuple[Tensor, Tensor, Tensor]],
+    sharing: Callable[[], tuple[Tensor, Tensor, Tensor]], register_op
 ) -> None:
     """Slices of one flat buffer have one count of writes; an argument beside them is watched as ever."""
-    name, also = f"test_native_{next(numbers)}", []
-    schema = "(Tensor(a!)[] totals, Tensor[] parts, Tensor other) -> ()"
-    tefl.ops.register(OpDecl(name, "test", schema, lambda *args: None, lambda *args: None))
+    also = []
 
     def add(totals: list[Tensor], parts: list[Tensor], other: Tensor) -> None:
         for total, part in zip(totals, parts, strict=True):
@@ -158,19 +151,16 @@ def test_what_shares_memory_with_a_written_argument_is_not_taken_for_written(
         for write in also:
             write(other)
 
-    tefl.get_registry().register_impl(tefl.OpImpl(name, "vendor.acme", "vendor", add, vendor="acme"))
-    op = getattr(torch.ops.tefl, name)
-    try:
-        for call in (*[op] * 3, lambda *args: tefl.get_manager().call(name, *args)):
-            _, total, part = sharing()
+    schema = "(Tensor(a!)[] totals, Tensor[] parts, Tensor other) -> ()"
+    op = register_op(schema, lambda *args: None, add)
+    for call in (*[op] * 3, lambda *args: tefl.get_manager().call(op.__name__, *args)):
+        _, total, part = sharing()
+        call([total], [part], torch.ones(1))
+        assert total.tolist() == [1.0] * 4
+        also[:] = [lambda other: other.zero_()]
+        with pytest.raises(UndeclaredWrite, match=r"argument 'other'.*another thread"):
             call([total], [part], torch.ones(1))
-            assert total.tolist() == [1.0] * 4
-            also[:] = [lambda other: other.zero_()]
-            with pytest.raises(UndeclaredWrite, match=r"argument 'other'.*another thread"):
-                call([total], [part], torch.ones(1))
-            also.clear()
-    finally:
-        tefl.get_registry().unregister("vendor.acme", name)
+        also.clear()
 
 
 def test_inference_tensors_are_not_watched(native: Op, x: Tensor) -> None:
@@ -182,29 +172,20 @@ def test_inference_tensors_are_not_watched(native: Op, x: Tensor) -> None:
             assert native.call(frozen)[0].sum() == 42
 
 
-def test_a_result_that_is_a_view_of_its_own_memory_has_a_history_of_its_own() -> None:
+def test_a_result_that_is_a_view_of_its_own_memory_has_a_history_of_its_own(register_op) -> None:
     """Changing it in place must not cut it off from the op that made it."""
-    name = f"test_native_{next(numbers)}"
 
     def double(x: Tensor) -> Tensor:
         return (x * 2).reshape(-1).view(x.shape)
 
-    tefl.ops.register(OpDecl(f"{name}_bwd", "test", "(Tensor grad) -> Tensor", torch.empty_like, double))
-    backward = tefl.dispatch.Backward(f"{name}_bwd", (("grad", 0),), {"x": 0})
-    tefl.ops.register(
-        OpDecl(name, "test", "(Tensor x) -> Tensor", torch.empty_like, double, backward=backward)
-    )
-    for op in (name, f"{name}_bwd"):
-        tefl.get_registry().register_impl(tefl.OpImpl(op, "vendor.acme", "vendor", double, vendor="acme"))
-    try:
-        for _ in range(4):
-            leaf = torch.ones(2, 3, requires_grad=True)
-            out = getattr(torch.ops.tefl, name)(leaf)
-            assert not out._is_view()
-            out *= 3
-            out.sum().backward()
-            assert leaf.grad is not None
-            assert leaf.grad.tolist() == [[6.0] * 3] * 2
-    finally:
-        for op in (name, f"{name}_bwd"):
-            tefl.get_registry().unregister("vendor.acme", op)
+    derivative = register_op("(Tensor grad) -> Tensor", torch.empty_like, double)
+    backward = tefl.dispatch.Backward(derivative.__name__, (("grad", 0),), {"x": 0})
+    op = register_op("(Tensor x) -> Tensor", torch.empty_like, double, backward=backward)
+    for _ in range(4):
+        leaf = torch.ones(2, 3, requires_grad=True)
+        out = op(leaf)
+        assert not out._is_view()
+        out *= 3
+        out.sum().backward()
+        assert leaf.grad is not None
+        assert leaf.grad.tolist() == [[6.0] * 3] * 2

@@ -13,12 +13,13 @@ import pytest
 
 import tefl
 
+from .. import processes
 from ..conftest import locked
 
 ROOT = Path(__file__).resolve().parents[2]
 PROVIDER = ROOT / "examples" / "maca_provider"
 
-RunPython = Callable[..., subprocess.CompletedProcess[str]]
+RunPython = Callable[..., processes.Result]
 
 
 def environment(*folders: Path, **variables: str) -> dict[str, str]:
@@ -26,10 +27,8 @@ def environment(*folders: Path, **variables: str) -> dict[str, str]:
 
     One thread: training runs of several test workers would otherwise wait for each other.
     """
-    ours = ("TE_FL_", "TEFL_", "TORCH_DEVICE_BACKEND_AUTOLOAD", "PYTHONPATH", "MACA_")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    path = os.pathsep.join(map(str, (*folders, ROOT)))
-    return {**kept, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **variables}
+    variables = {"OMP_NUM_THREADS": "1", **variables}
+    return processes.environment(*folders, without=("PYTHONPATH", "MACA_"), autoload=True, **variables)
 
 
 @pytest.fixture(scope="session")
@@ -72,9 +71,7 @@ def _run(command: list[str], env: dict[str, str] | None = None) -> None:
 def run_python(maca: Path) -> RunPython:
     """Run Python with the provider installed: run_python("-c", "...", TE_FL_STRICT="1")."""
 
-    def run(*arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, *map(str, arguments)]
-        env = environment(maca, **variables)
-        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
+    def run(*arguments: str | Path, **variables: str) -> processes.Result:
+        return processes.run_python(*arguments, env=environment(maca, **variables), timeout=300)
 
     return run

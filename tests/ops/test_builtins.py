@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from collections.abc import Callable
 
 import pytest
 
 import tefl
 from tefl._lazy import Lazy
 from tefl.kernels import register_builtins
+
+from ..conftest import RunPython
 
 PRELUDE = """
 import sys, torch
@@ -18,13 +19,15 @@ import tefl
 """
 
 
-def loaded(code: str) -> set[str]:
-    """The modules that a fresh interpreter has loaded beyond torch's own after the code."""
-    report = "print(*sorted(set(sys.modules) - before))"
-    run = subprocess.run(
-        [sys.executable, "-c", PRELUDE + code + "\n" + report], capture_output=True, text=True, check=True
-    )
-    return set(run.stdout.split())
+@pytest.fixture
+def loaded(fresh_python: RunPython) -> Callable[[str], set[str]]:
+    """Return the modules that a fresh interpreter has loaded beyond torch's own after some code."""
+
+    def loaded(code: str) -> set[str]:
+        report = "print(*sorted(set(sys.modules) - before))"
+        return set(fresh_python(f"{PRELUDE}{code}\n{report}").stdout.split())
+
+    return loaded
 
 
 def test_every_declared_op_has_a_reference() -> None:
@@ -35,19 +38,19 @@ def test_every_declared_op_has_a_reference() -> None:
             assert registry.get(decl.name, "reference.torch").priority == 50
 
 
-def test_registering_the_builtins_imports_no_kernel() -> None:
+def test_registering_the_builtins_imports_no_kernel(loaded) -> None:
     modules = loaded("r = tefl.OpRegistry(); tefl.kernels.register_builtins(r)")
     assert "tefl.kernels.reference.table" in modules
     assert not modules & {"triton", "flag_gems", "torch._dynamo", "tefl.kernels.reference.norm"}
 
 
-def test_importing_tefl_declares_the_ops_and_loads_nothing_heavy() -> None:
+def test_importing_tefl_declares_the_ops_and_loads_nothing_heavy(loaded) -> None:
     modules = loaded("assert len(tefl.ops()) >= 7")
     assert "tefl.ops.norm" in modules
     assert not modules & {"triton", "torch._dynamo", "sympy", "tefl.kernels.reference.table"}
 
 
-def test_a_call_on_the_cpu_loads_the_reference_and_no_compiler() -> None:
+def test_a_call_on_the_cpu_loads_the_reference_and_no_compiler(loaded) -> None:
     modules = loaded("torch.ops.tefl.rmsnorm_fwd(torch.ones(2, 4), torch.ones(4))")
     assert "tefl.kernels.reference.norm" in modules
     assert not modules & {"torch._dynamo", "sympy", "flag_gems"}

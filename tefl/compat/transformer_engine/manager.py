@@ -12,7 +12,7 @@ from tefl.dispatch import recording
 from tefl.dispatch.blame import name_implementation
 
 from ._conventions import Mapped, convention_of
-from .registry import OpRegistry, refuse, shown
+from .registry import OpRegistry, refusal, shown
 from .types import Door, PluginFunction, open_door
 
 __all__ = ["OpManager", "get_default_manager", "reset_default_manager"]
@@ -79,8 +79,8 @@ class OpManager:
                     raise
                 recording.count(op_name, candidate.impl_id, decision.facts.device_type, None)
                 return answer
-        refuse(op_name, mapped.unmappable, "no plugin fits this call and tefl's own implementations take")
-        return None
+        nobody = "no plugin fits this call and tefl's own implementations take"
+        raise refusal(op_name, mapped.unmappable, nobody)
 
     def resolve(self, op_name: str) -> Callable[..., Any]:
         """The function that would run for the CPU and any dtype, in Transformer Engine's convention."""

@@ -55,7 +55,8 @@ def shown(impl: tefl.OpImpl) -> OpImpl:
             return impl.fn(*args, **kwargs)
         convention, schema = mapping
         mapped = convention.to_ours(impl.op_name, args, kwargs)
-        refuse(impl.op_name, mapped.unmappable, f"{impl.impl_id!r} takes")
+        if mapped.unmappable:
+            raise refusal(impl.op_name, mapped.unmappable, f"{impl.impl_id!r} takes")
         positional, options = schema.bind((), mapped.arguments)
         schema.demand_types(positional, options)
         with torch.no_grad():
@@ -64,9 +65,8 @@ def shown(impl: tefl.OpImpl) -> OpImpl:
     return OpImpl(impl.op_name, impl.impl_id, impl.kind, function, impl.vendor, impl.priority)
 
 
-def refuse(op_name: str, unmappable: dict[str, Any], who: str) -> None:
-    """NotImplementedError that names the arguments that tefl cannot express."""
-    if unmappable:
-        given = ", ".join(f"{name}={type(value).__name__}" for name, value in sorted(unmappable.items()))
-        names = " and ".join(f"{name}=None" for name in sorted(unmappable))
-        raise NotImplementedError(f"{op_name}: {given} cannot be mapped, {who} plain tensors; pass {names}")
+def refusal(op_name: str, unmappable: dict[str, Any], who: str) -> NotImplementedError:
+    """The error that names the arguments that tefl cannot express."""
+    given = ", ".join(f"{name}={type(value).__name__}" for name, value in sorted(unmappable.items()))
+    names = " and ".join(f"{name}=None" for name in sorted(unmappable))
+    return NotImplementedError(f"{op_name}: {given} cannot be mapped, {who} plain tensors; pass {names}")

@@ -106,8 +106,6 @@ class PluginFunction:
     Where the call came in Transformer Engine's convention the function gets that very call.
     """
 
-    convention = "transformer_engine"
-
     def __init__(self, impl: OpImpl) -> None:
         if not callable(impl.fn):
             raise TypeError(

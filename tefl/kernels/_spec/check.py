@@ -23,7 +23,7 @@ __all__ = ["KINDS", "Finding", "Pair", "check_tree", "check_trunk", "record"]
 
 KINDS = {
     "unknown-path": "trunk has no such file or folder",
-    "not-overridable": "the table above does not let this file be overridden",
+    "not-overridable": "the rules do not let this file be overridden",
     "double-override": "a folder and a part of a folder below it are both overridden",
     "identical": "the file does what trunk's does",
     "relative-import": "outside of the top `__init__.py`",
@@ -36,7 +36,7 @@ KINDS = {
     "cycle": "files import one another while they are imported",
     "syntax": "the file is no Python",
     "backend-branch": "a file of trunk asks which backend is active",
-    "not-specialisable": "a file of trunk calls `spec` where the table does not let it",
+    "not-specialisable": "a file of trunk calls `spec` where the rules do not let it",
 }
 """What can be found, with its meaning."""
 

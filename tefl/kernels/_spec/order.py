@@ -1,4 +1,4 @@
-"""The order in which modules of trunk and of a tree import one another, and whether it bites its own tail."""
+"""The order in which modules of trunk and of a tree import one another, and import cycles."""
 
 from __future__ import annotations
 
