@@ -14,7 +14,7 @@ from tefl.dispatch import OpDecl
 from tefl.dispatch.schema import REQUIRED, Schema, parse
 from tefl.dispatch.values import named_dtype
 
-__all__ = ["example_arguments", "named_shape", "named_value"]
+__all__ = ["example_arguments", "named_shape", "named_value", "undeclared_arguments"]
 
 Shape = tuple[int, ...]
 Form = tuple[Shape, torch.dtype]
@@ -77,6 +77,15 @@ def example_arguments(
         complaints.append(complaint)
     guessed = [name for name in required[1:] if name not in given]
     raise ValueError(f"{decl.name} accepts no such arguments: {_telling(complaints, guessed)}")
+
+
+def undeclared_arguments(
+    shapes: Sequence[NamedShape], dtype: torch.dtype, device: torch.device
+) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
+    """Tensors of the given shapes for an op whose schema nobody knows: those without a name, and the rest."""
+    made = [(name, torch.zeros(shape, dtype=dtype, device=device)) for name, shape in shapes]
+    unnamed = [tensor for name, tensor in made if name is None]
+    return unnamed, {name: tensor for name, tensor in made if name is not None}
 
 
 def _demand_known(names: Iterable[str], schema: Schema) -> None:

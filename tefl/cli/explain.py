@@ -9,10 +9,9 @@ from typing import Any
 import torch
 
 import tefl
-from tefl._errors import nearest
-from tefl.cli._arguments import example_arguments, named_shape, named_value
+from tefl.cli._arguments import example_arguments, named_shape, named_value, undeclared_arguments
 from tefl.cli._output import add_json_option, write_json
-from tefl.dispatch import Decision, declarations
+from tefl.dispatch import Decision, DispatchError, declarations
 from tefl.dispatch.values import named_dtype
 
 __all__ = ["add_parser"]
@@ -33,7 +32,7 @@ def add_parser(subcommands: argparse._SubParsersAction[argparse.ArgumentParser])
         default=[],
         metavar="[NAME=]N,N,...",
         help="the shape of a tensor argument, of the next one without NAME; what is left out follows from "
-        "what the op accepts",
+        "what the op accepts, if it is declared",
     )
     parser.add_argument("--dtype", type=_dtype, default=torch.float32, help="such as bfloat16 (float32)")
     parser.add_argument("--device", type=_device, default=torch.device("cpu"), help="such as cuda:1 (cpu)")
@@ -50,15 +49,15 @@ def add_parser(subcommands: argparse._SubParsersAction[argparse.ArgumentParser])
 
 
 def _run(options: argparse.Namespace) -> int:
-    decl = declarations().get(options.op)
-    if decl is None:
-        raise argparse.ArgumentError(
-            None, f"no op is called {options.op!r}; {nearest(options.op, declarations())}"
-        )
+    decl, others = declarations().get(options.op), dict(options.arg)
     try:
-        arguments = example_arguments(decl, options.shape, options.dtype, options.device, dict(options.arg))
-        decision = tefl.explain(options.op, **arguments)
-    except (TypeError, ValueError) as error:
+        if decl is not None:
+            arguments = example_arguments(decl, options.shape, options.dtype, options.device, others)
+            decision = tefl.explain(options.op, **arguments)
+        else:
+            tensors, named = undeclared_arguments(options.shape, options.dtype, options.device)
+            decision = tefl.explain(options.op, *tensors, **named, **others)
+    except (TypeError, ValueError, DispatchError) as error:
         raise argparse.ArgumentError(None, str(error)) from error
     if options.json:
         write_json(_plain(decision))
@@ -77,6 +76,7 @@ def _plain(decision: Decision) -> dict[str, Any]:
         "op": decision.op_name,
         "call": dataclasses.asdict(decision.facts),
         "policy": str(decision.policy),
+        "verified": decision.verified,
         "winner": decision.winner.impl_id if decision.winner is not None else None,
         "candidates": candidates,
     }

@@ -44,6 +44,7 @@ def _gather() -> dict[str, Any]:
         "dispatch": "native" if native.is_attached() else "Python: the compiled part was not built",
         "device": _device(problems),
         "plugins": _plugins(problems),
+        "undeclared_ops": tefl.get_manager().undeclared_ops(),
         "variables": [vars(setting) for setting in _env.sources()],
         "unknown_variables": _env.unknown(),
     }
@@ -109,6 +110,8 @@ def _lines(facts: Mapping[str, Any]) -> Iterator[str]:
     yield from _device_lines(facts["device"])
     yield "plugins"
     yield from _plugin_lines(facts["plugins"])
+    if facts["undeclared_ops"]:
+        yield f"  ops registered, not declared: {', '.join(facts['undeclared_ops'])}"
     yield "variables"
     yield from columns((s["name"], _shown(s["value"]), s["source"], s["doc"]) for s in facts["variables"])
     for name, hint in facts["unknown_variables"].items():

@@ -1,4 +1,4 @@
-"""``python -m tefl ops``: every declared op with its schema and its implementations."""
+"""``python -m tefl ops``: every op, declared ones with their schema, and its implementations."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ def _run(options: argparse.Namespace) -> int:
         families = ", ".join(sorted({op.family for op in tefl.ops()}))
         raise argparse.ArgumentError(None, f"no op is of family {options.family!r}; families are {families}")
     listing = [_describe(op) for op in declared]
+    if options.family is None:
+        listing += [_entry(op, None, None) for op in tefl.get_manager().undeclared_ops()]
     if options.json:
         write_json(listing)
     else:
@@ -35,11 +37,15 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _describe(op: OpDecl) -> dict[str, Any]:
-    impls = sorted(tefl.get_registry().implementations(op.name), key=lambda impl: -impl.priority)
+    return _entry(op.name, op.family, op.schema)
+
+
+def _entry(name: str, family: str | None, schema: str | None) -> dict[str, Any]:
+    impls = sorted(tefl.get_registry().implementations(name), key=lambda impl: -impl.priority)
     return {
-        "name": op.name,
-        "family": op.family,
-        "schema": op.schema,
+        "name": name,
+        "family": family,
+        "schema": schema,
         "implementations": [
             {"impl_id": i.impl_id, "kind": str(i.kind), "vendor": i.vendor, "priority": i.priority}
             for i in impls
@@ -49,4 +55,7 @@ def _describe(op: OpDecl) -> dict[str, Any]:
 
 def _lines(entry: dict[str, Any]) -> list[str]:
     impls = [(i["impl_id"], i["kind"], i["vendor"] or "-", i["priority"]) for i in entry["implementations"]]
-    return [f"{entry['name']}{entry['schema']}  [{entry['family']}]", *columns(impls, indent="    ")]
+    head = f"{entry['name']}{entry['schema']}  [{entry['family']}]"
+    if entry["schema"] is None:
+        head = f"{entry['name']}  [registered, not declared: for tefl.get_manager().call alone]"
+    return [head, *columns(impls, indent="    ")]

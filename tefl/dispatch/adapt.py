@@ -11,8 +11,8 @@ import torch
 from .._log import logger
 from .schema import Schema
 from .types import OpDecl, OpImpl
-from .values import described, on_meta, tensors
-from .writes import Versions, undeclared_write, versions
+from .values import described, detached, on_meta, tensors
+from .writes import Versions, undeclared_write, versions, written
 
 __all__ = ["Adapted", "Trusted", "same_layout"]
 
@@ -62,7 +62,7 @@ class Adapted:
         self._warn_once = threading.Lock()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        self.promise(args, kwargs)  # first: an argument that the op writes may have another form afterwards
+        wanted = self.promise(args, kwargs)  # first: an argument may have another form afterwards
         before = versions(self._schema, args, kwargs)
         try:
             got = self.impl.fn(*args, **kwargs)
@@ -70,12 +70,11 @@ class Adapted:
             self._refuse_writes(before, versions(self._schema, args, kwargs), error)
             raise
         self._refuse_writes(before, versions(self._schema, args, kwargs))
-        return self.mend(got, args, kwargs)
+        return self._mended(got, wanted, args, kwargs)
 
     def _refuse_writes(self, before: Versions, now: Versions, error: Exception | None = None) -> None:
-        for (argument, version), (_, later) in zip(before, now, strict=False):
-            if version != later:
-                raise undeclared_write(self.impl.op_name, self.impl.impl_id, argument) from error
+        if (argument := written(before, now)) is not None:
+            raise undeclared_write(self.impl.op_name, self.impl.impl_id, argument) from error
 
     def promise(self, args: Arguments, kwargs: Mapping[str, Any]) -> Arguments:
         """What the results must look like: those of the fake function on meta tensors of that form."""
@@ -89,11 +88,14 @@ class Adapted:
 
     def mend(self, got: Any, args: Arguments, kwargs: Mapping[str, Any]) -> Any:
         """The results in the promised form. TypeError or ValueError where they cannot be brought to it."""
+        return self._mended(got, self.promise(args, kwargs), args, kwargs)
+
+    def _mended(self, got: Any, wanted: Arguments, args: Arguments, kwargs: Mapping[str, Any]) -> Any:
         results = _counted(self._schema, self.impl, got)
         taken = list(tensors((args, kwargs)))
         devices = {tensor.device for tensor in taken}
         repaired: list[Any] = []
-        for index, (result, want) in enumerate(zip(results, self.promise(args, kwargs), strict=False)):
+        for index, (result, want) in enumerate(zip(results, wanted, strict=False)):
             repaired.append(self._repair(index, result, want, taken, devices))
             taken += tensors(repaired[-1:])
         return _in_one_key(tuple(repaired))
@@ -134,7 +136,8 @@ class Adapted:
 
 
 def _counted(schema: Schema, impl: OpImpl, got: Any) -> Arguments:
-    """What was returned as a tuple. TypeError where the count is wrong, or a tensor is none."""
+    """What was returned as a tuple, without an autograd graph of the implementation's. TypeError where the
+    count is wrong, or a tensor is none."""
     wanted = schema.results
     if not wanted:
         return ()
@@ -145,7 +148,7 @@ def _counted(schema: Schema, impl: OpImpl, got: Any) -> Arguments:
         if is_tensor and not isinstance(result, torch.Tensor):
             got_type = type(result).__name__
             raise TypeError(f"{_who(impl)} returned {got_type} as result {index}, wanted a tensor")
-    return results
+    return tuple(map(detached, results))
 
 
 def _in_one_key(results: Arguments) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .. import _env
@@ -18,61 +18,23 @@ from .._log import logger
 from . import policy as policies
 from . import recording
 from .adapt import Adapted, Trusted
+from .blame import name_implementation
 from .decision import Decision, decide
+from .entries import Entry, Key, Table
 from .facts import gather
 from .hand_over import line_of
 from .lock import LOCK, epoch
-from .policy import SelectionPolicy
 from .schema import Schema, declarations, device_and_dtypes, schema_of
-from .select import Raised, Verdict, accepts, available, pick, rank
+from .select import Raised, Verdict, accepts, available, follows_from_form, pick, rank
 from .surfacing import must_surface
-from .types import DispatchError, Facts, NotSupported, OpDecl, OpImpl, Slower
+from .types import DispatchError, NotSupported, OpDecl, OpImpl, Slower
 from .verify import Verified
-from .writes import undeclared_write
+from .writes import undeclared_write, versions, written
 
 if TYPE_CHECKING:
     from .manager import OpManager
 
 __all__ = ["OpCall"]
-
-Key = tuple[Any, ...]
-"""(policy token, device or None, dtype, dtype, ...)"""
-
-
-@dataclass
-class _Entry:
-    """What is known about one kind of call: an op on one device with these dtypes under one policy."""
-
-    policy: SelectionPolicy
-    facts: Facts
-    device_type: str
-    ranked: list[OpImpl]
-    """Allowed by the policy and available here, in order."""
-    slower: Mapping[str, Slower]
-    """Those of them that name a faster one, whatever the arguments."""
-    failed: dict[str, str] = field(default_factory=dict)
-    by_form: bool = False
-    """Whether which of them serves a call follows from the call's form."""
-    announced: set[str] = field(default_factory=set)
-    first: tuple[Callable[..., Any], OpImpl] | None = None
-    """What runs if it takes the arguments: the first of the ranked that has not failed, once it has run."""
-
-    @property
-    def fast(self) -> tuple[Callable[..., Any], OpImpl] | None:
-        """The first, if it has no predicate on arguments: what runs without another question."""
-        first = self.first
-        return first if first is not None and first[1].supports is None else None
-
-
-class _Table:
-    """The entries that hold as long as nothing changes."""
-
-    __slots__ = ("entries", "epoch", "verifies")
-
-    def __init__(self, now: int, verifies: bool) -> None:
-        self.epoch = now
-        self.verifies = verifies
-        self.entries: dict[Key, _Entry] = {}
 
 
 class OpCall:
@@ -86,7 +48,7 @@ class OpCall:
         self._manager = manager
         self.router: Any = None
         """The native router of this op, where there is one."""
-        self._table = _Table(-1, False)
+        self._table = Table(-1, False)
         self._decl: OpDecl | None = None
         self._schema: Schema | None = None
         self._check: Callable[..., Any] | None = None
@@ -94,7 +56,8 @@ class OpCall:
         self._keyword_defaults: Mapping[str, Any] = {}
         self._slots: tuple[int, ...] | None = None
         self._called_by: dict[str, Adapted | Trusted] = {}
-        self._warned: set[str] = set()
+        self._warned: dict[str, OpImpl] = {}
+        """What has been said once, and of which implementation."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._schema is None:
@@ -126,7 +89,7 @@ class OpCall:
             try:
                 result = fast[0](*args, **kwargs)
             except Exception as error:
-                if self._is_final(entry, error):
+                if self._is_final(entry, fast[1].impl_id, error):
                     raise
                 result = self._run(entry, args, kwargs, {fast[1].impl_id: error})
         if form is not None and not recording.active:
@@ -140,7 +103,7 @@ class OpCall:
         try:
             self._renew_if_stale()
             entry = self._entry(self._table, token, args, kwargs)
-            if self._is_final(entry, error):
+            if self._is_final(entry, impl_id, error):
                 raise error
             return self._run(entry, args, kwargs, {impl_id: error})
         finally:
@@ -151,7 +114,7 @@ class OpCall:
         raise undeclared_write(self.op_name, impl_id, argument) from error
 
     def _hand_over(
-        self, table: _Table, entry: _Entry, form: object, args: tuple[Any, ...], kwargs: Mapping[str, Any],
+        self, table: Table, entry: Entry, form: object, args: tuple[Any, ...], kwargs: Mapping[str, Any],
         checked: bool,
     ) -> None:  # fmt: skip
         """Let the native router serve calls of this form, unless something has changed meanwhile."""
@@ -169,7 +132,7 @@ class OpCall:
             if self._table is table and function.impl.impl_id not in entry.failed:
                 self.router.remember(form, table.epoch, *line)
 
-    def _entry(self, table: _Table, token: int, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Entry:
+    def _entry(self, table: Table, token: int, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Entry:
         key = self._key(token, args, kwargs)
         entry = table.entries.get(key)
         if entry is None:
@@ -189,7 +152,7 @@ class OpCall:
         if self._schema is None:
             return self(*args, **kwargs)
         args, kwargs = self._schema.bind(args, kwargs)
-        self._schema.demand_tensors(args, kwargs)
+        self._schema.demand_types(args, kwargs)
         args, kwargs = self._schema.resolved(args, kwargs)
         return self(*args, **kwargs)
 
@@ -198,13 +161,14 @@ class OpCall:
         self._renew_if_stale()
         if self._schema is not None and (args or kwargs):
             args, kwargs = self._schema.bind(args, kwargs)
-            self._schema.demand_tensors(args, kwargs)
+            self._schema.demand_types(args, kwargs)
             if self._check is not None:
                 self._check(*args, **kwargs)
         key = self._key(policies.current_token(), args, kwargs)
         entry = self._table.entries.get(key)
         asked = (args, kwargs) if args or kwargs else None
-        return self._decide(key, asked, entry.failed if entry is not None else {})
+        decision = self._decide(key, asked, entry.failed if entry is not None else {})
+        return replace(decision, verified=self._decl is not None and self._table.verifies)
 
     # --- deciding ----------------------------------------------------------------------------------------
 
@@ -221,15 +185,20 @@ class OpCall:
             self._schema, self._slots, self._check = schema, schema.slots, decl.check
             self._decl = decl  # last: it says to other threads that the rest is there
         self._forget_unregistered()
-        self._table = _Table(epoch.now, _env.get("TEFL_CHECK"))
+        self._manager.tell_undeclared()
+        self._table = table = Table(epoch.now, _env.get("TEFL_CHECK"))
+        if table.verifies:
+            self._manager.tell_verifying()
 
     def _forget_unregistered(self) -> None:
         """Let go of implementations that are no longer registered, and of what they hold."""
         now = {impl.impl_id: impl for impl in self._manager.registry.implementations(self.op_name)}
         called = list(self._called_by.items())
         self._called_by = {impl_id: call for impl_id, call in called if now.get(impl_id) is call.impl}
+        warned = list(self._warned.items())
+        self._warned = {told: impl for told, impl in warned if now.get(impl.impl_id) is impl}
 
-    def _resolve(self, key: Key, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Entry:
+    def _resolve(self, key: Key, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Entry:
         token, device, *dtypes = key
         policy, facts = policies.policy_of(token), gather(device, tuple(dtypes))
         impls = self._implementations()
@@ -238,12 +207,12 @@ class OpCall:
             logger().debug("%s", self._decide(key, (args, kwargs), {}))
         ranked = rank(self.op_name, impls, policy)
         verdicts = {impl.impl_id: available(impl, facts) for impl in ranked}
-        for impl_id, verdict in verdicts.items():
-            self._report_raised(impl_id, verdict)
+        for impl in ranked:
+            self._report_raised(impl, verdicts[impl.impl_id])
         fitting = [impl for impl in ranked if not isinstance(verdicts[impl.impl_id], str)]
         slower = {impl_id: v for impl_id, v in verdicts.items() if isinstance(v, Slower)}
-        by_form = all(_follows_from_form(impl) for impl in fitting)
-        return _Entry(policy, facts, device.type if device else "cpu", fitting, slower, by_form=by_form)
+        by_form = all(follows_from_form(impl) for impl in fitting)
+        return Entry(policy, facts, device.type if device else "cpu", fitting, slower, by_form=by_form)
 
     def _implementations(self) -> tuple[OpImpl, ...]:
         impls = self._manager.registry.implementations(self.op_name)
@@ -259,7 +228,7 @@ class OpCall:
     # --- running -----------------------------------------------------------------------------------------
 
     def _run(
-        self, entry: _Entry, args: tuple[Any, ...], kwargs: Mapping[str, Any], passed: dict[str, Exception]
+        self, entry: Entry, args: tuple[Any, ...], kwargs: Mapping[str, Any], passed: dict[str, Exception]
     ) -> Any:
         """Try the candidates one after another; ``passed`` are those that have raised in this call."""
         try:
@@ -268,7 +237,7 @@ class OpCall:
                 try:
                     result = function(*args, **kwargs)
                 except Exception as error:
-                    if self._is_final(entry, error):
+                    if self._is_final(entry, impl.impl_id, error):
                         raise
                     passed[impl.impl_id] = error
                 else:
@@ -279,26 +248,40 @@ class OpCall:
             passed.clear()  # their tracebacks hold this frame: the cycle would keep the arguments alive
 
     def _choose(
-        self, entry: _Entry, args: tuple[Any, ...], kwargs: Mapping[str, Any], passed: Mapping[str, Exception]
+        self, entry: Entry, args: tuple[Any, ...], kwargs: Mapping[str, Any], passed: Mapping[str, Exception]
     ) -> OpImpl | None:
         def verdict(impl: OpImpl) -> Verdict:
             if impl.impl_id in entry.failed or impl.impl_id in passed:
                 return "has failed"
-            answer = accepts(impl, args, kwargs)
-            self._report_raised(impl.impl_id, answer)
+            answer = self._accepts(impl, args, kwargs)
+            self._report_raised(impl, answer)
             return answer or entry.slower.get(impl.impl_id)
 
         return pick(entry.ranked, verdict)
 
-    def _is_final(self, entry: _Entry, error: Exception) -> bool:
-        """Whether an implementation's exception is the caller's, with no other to run instead."""
+    def _accepts(self, impl: OpImpl, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Verdict:
+        """What an implementation's predicate answers. `UndeclaredWrite` where it writes what it is shown."""
+        if impl.supports is None or self._schema is None or self._manager.is_builtin(impl):
+            return accepts(impl, args, kwargs)
+        before = versions(self._schema, args, kwargs)
+        answer = accepts(impl, args, kwargs)
+        if (argument := written(before, versions(self._schema, args, kwargs))) is not None:
+            raise undeclared_write(self.op_name, impl.impl_id, argument, "the predicate of")
+        return answer
+
+    def _is_final(self, entry: Entry, impl_id: str, error: Exception) -> bool:
+        """Whether an implementation's exception is the caller's, with no other to run instead. It says then
+        whose it is."""
         if isinstance(error, NotSupported):
             return False
         started_writing = self._schema is not None and self._schema.mutates
-        return entry.policy.strict or started_writing or must_surface(error)
+        is_final = entry.policy.strict or started_writing or must_surface(error)
+        if is_final:
+            name_implementation(error, self.op_name, impl_id)
+        return is_final
 
     def _settle(
-        self, entry: _Entry, impl: OpImpl, function: Callable[..., Any], passed: Mapping[str, Exception]
+        self, entry: Entry, impl: OpImpl, function: Callable[..., Any], passed: Mapping[str, Exception]
     ) -> None:
         """After an implementation has served a call: remember who failed at it, announce, count."""
         for impl_id, error in passed.items():
@@ -316,7 +299,7 @@ class OpCall:
                 if impl is next((i for i in entry.ranked if i.impl_id not in entry.failed), None):
                     entry.first = function, impl
 
-    def _remember(self, entry: _Entry, impl_id: str, ran: str, error: Exception) -> None:
+    def _remember(self, entry: Entry, impl_id: str, ran: str, error: Exception) -> None:
         with LOCK:
             if impl_id in entry.failed:
                 return
@@ -332,11 +315,13 @@ class OpCall:
         )  # fmt: skip
 
     def _nothing_left(
-        self, entry: _Entry, args: tuple[Any, ...], kwargs: Mapping[str, Any], passed: Mapping[str, Exception]
+        self, entry: Entry, args: tuple[Any, ...], kwargs: Mapping[str, Any], passed: Mapping[str, Exception]
     ) -> Exception:
         """What to raise: the last failure, caused by the first; or the explanation where none has failed."""
-        errors = [error for error in passed.values() if not isinstance(error, NotSupported)]
-        if errors:
+        raised = {name: error for name, error in passed.items() if not isinstance(error, NotSupported)}
+        if errors := list(raised.values()):
+            for impl_id, error in raised.items():
+                name_implementation(error, self.op_name, impl_id)
             if errors[0] is not errors[-1]:
                 errors[-1].__cause__ = errors[0]
             return errors[-1]
@@ -358,11 +343,7 @@ class OpCall:
             self._called_by[impl.impl_id] = call
         return Verified(decl, schema, call, impl) if self._table.verifies else call
 
-    def _report_raised(self, impl_id: str, verdict: Verdict) -> None:
-        if isinstance(verdict, Raised) and impl_id not in self._warned:
-            self._warned.add(impl_id)
-            logger().warning("Op %r: %r is passed over: %s", self.op_name, impl_id, verdict)
-
-
-def _follows_from_form(impl: OpImpl) -> bool:
-    return impl.supports is None or getattr(impl.supports, "follows_from_form", False)
+    def _report_raised(self, impl: OpImpl, verdict: Verdict) -> None:
+        if isinstance(verdict, Raised) and self._warned.get(impl.impl_id) is not impl:
+            self._warned[impl.impl_id] = impl
+            logger().warning("Op %r: %r is passed over: %s", self.op_name, impl.impl_id, verdict)

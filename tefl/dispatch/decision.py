@@ -14,7 +14,9 @@ from .policy import SelectionPolicy
 from .select import Verdict, accepts, available, excluded, pick, rank
 from .types import BackendImplKind, Facts, OpImpl, Slower
 
-__all__ = ["Candidate", "Decision", "decide"]
+__all__ = ["VERIFYING", "Candidate", "Decision", "decide"]
+
+VERIFYING = "every result is compared with the fake function's promise and with the reference"
 
 
 @dataclass(frozen=True)
@@ -41,10 +43,13 @@ class Decision:
     policy: SelectionPolicy
     candidates: tuple[Candidate, ...]
     winner: Candidate | None
+    verified: bool = False
+    """Whether TEFL_CHECK=1 has the results of such a call compared."""
 
     def __str__(self) -> str:
         width = max((len(c.impl_id) for c in self.candidates), default=0)
         lines = [f"Op {self.op_name!r} on {self.facts.describe()}, policy {self.policy}"]
+        lines += [f"  TEFL_CHECK=1: {VERIFYING}"] * self.verified
         lines += [self._line(candidate, width) for candidate in self.candidates]
         return "\n".join(lines if self.candidates else [*lines, "  no implementation is registered"])
 

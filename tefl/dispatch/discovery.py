@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-import inspect
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Any
 
 from .. import _env
 from .._errors import one_line
+from .functions import deferred
 from .registry import OpRegistry
 
 __all__ = ["PluginError", "PluginState", "load_plugins", "set_plugin_imports"]
@@ -103,8 +103,8 @@ def _load(
     before = set(registry.implementation_keys())
     try:
         register = _registering_function(find())
-        if inspect.iscoroutinefunction(register):
-            raise PluginError(f"{register!r} is a coroutine function, which registers nothing when called")
+        if (kind := deferred(register)) is not None:
+            raise PluginError(f"{register!r} is {kind}, which registers nothing when called")
         if register in loaded:
             return PluginState(name, source, "found before")
         with registry.transaction():

@@ -47,8 +47,15 @@ def gather(device: torch.device | None, dtypes: tuple[torch.dtype, ...]) -> Fact
         return Facts("cpu", None, dtypes)
     if device.type == torch._C._get_privateuse1_backend_name():
         return _claimed(device, dtypes)
-    arch = torch.cuda.get_device_capability(device) if device.type == "cuda" else None
+    arch = _cuda_arch(device) if device.type == "cuda" else None
     return Facts(device.type, device.index, dtypes, arch)
+
+
+def _cuda_arch(device: torch.device) -> tuple[int, int] | None:
+    """None where the device is not here, as a fake tensor's need not be."""
+    if (device.index or 0) >= torch.cuda.device_count():
+        return None
+    return torch.cuda.get_device_capability(device)
 
 
 def _claimed(device: torch.device, dtypes: tuple[torch.dtype, ...]) -> Facts:

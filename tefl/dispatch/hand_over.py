@@ -18,7 +18,7 @@ def line_of(
     by_form: bool,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
-    reported: set[str],
+    reported: dict[str, OpImpl],
 ) -> tuple[Any, ...]:
     """The router's line, after form and epoch, about an implementation that has served a call.
 
@@ -37,7 +37,7 @@ def _native_kernel(
     promise: tuple[Any, ...] | None,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
-    reported: set[str],
+    reported: dict[str, OpImpl],
 ) -> Any:
     """What the implementation offers native code for such calls; None where Python must serve them.
 
@@ -50,8 +50,8 @@ def _native_kernel(
         return None
     except Exception as error:  # noqa: BLE001 - an implementation's code may raise anything
         told = f"native_kernel of {impl.impl_id}"
-        if told not in reported:
-            reported.add(told)
+        if reported.get(told) is not impl:
+            reported[told] = impl
             logger().warning(
                 "Op %r: %r could not be handed to native code, Python goes on serving it: %s",
                 impl.op_name, impl.impl_id, one_line(error),

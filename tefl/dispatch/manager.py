@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -12,14 +11,16 @@ from .. import _env
 from .._errors import nearest
 from .._log import logger
 from .call import OpCall
-from .decision import Decision
+from .decision import VERIFYING, Decision
 from .discovery import PluginError, PluginState, load_plugins
-from .lock import LOCK
+from .loading import LOADING, AwaitedImport
+from .lock import LOCK, epoch
 from .policy import SelectionPolicy
 from .registry import OpRegistry
 from .schema import declarations
 from .spelling import misspelt_ops, unknown_names
 from .types import DispatchError, OpImpl
+from .values import detached
 
 __all__ = ["OpManager", "explain", "get_manager", "get_registry", "route", "set_builtins"]
 
@@ -47,8 +48,8 @@ class OpManager:
         self._builtins: dict[tuple[str, str], OpImpl] = {}
         self._running: dict[tuple[str, str], str] = {}
         self._named_unknown: set[str] = set()
+        self._looked_at: set[str] = set()
         self._ready = False
-        self._loading_in: int | None = None
 
     def call(self, op_name: str, *args: Any, **kwargs: Any) -> Any:
         """Run an op on these arguments, positional or by keyword, defaults filled in from its schema.
@@ -59,7 +60,7 @@ class OpManager:
         implementation runs where one fails. DispatchError where no implementation fits.
         """
         with torch.no_grad():
-            return _without_grad(self.op(op_name).from_user(args, kwargs))
+            return detached(self.op(op_name).from_user(args, kwargs))
 
     def resolve(self, op_name: str, *args: Any, **kwargs: Any) -> OpImpl:
         """The implementation that `call` would run; without arguments, judged for the CPU and any dtype.
@@ -78,27 +79,37 @@ class OpManager:
         return decision
 
     def op(self, op_name: str) -> OpCall:
-        """The router of one op."""
+        """The router of one op. TypeError where that is no name."""
+        if not isinstance(op_name, str):
+            raise TypeError(f"op_name must be the name of an op, such as 'rmsnorm_fwd', got {op_name!r}")
         return self._ops.get(op_name) or self._ops.setdefault(op_name, OpCall(self, op_name))
 
     def ensure_ready(self) -> None:
-        """Fill the registry, once. A failure leaves it as it was, and the next use tries again."""
+        """Fill the registry, once. A failure leaves it as it was, and the next use tries again.
+
+        A thread for whose import the loading of plugins waits goes on with what is there by then, which is
+        said once. RuntimeError where a plugin asks while it is loaded.
+        """
         if self._ready:
             return
-        with LOCK:
-            if self._ready:
-                return
-            if self._loading_in == os.getpid():
-                raise RuntimeError(
-                    "an op was called while plugins are being loaded; call it after registration"
-                )
-            self._loading_in = os.getpid()
-            try:
-                with self.registry.transaction():
-                    self._fill()
-            finally:
-                self._loading_in = None
-            self._ready = True
+        try:
+            with LOADING:
+                self._load()
+        except AwaitedImport as error:
+            if not self.registry.look_into_draft():
+                raise
+            self._warn_once(str(error), f"{error}; it is served by what is registered so far")
+
+    def _load(self) -> None:
+        if self._ready:
+            return
+        try:
+            with self.registry.draft():
+                self._fill()
+        except BaseException:
+            epoch.advance()  # calls may have been decided by what the draft had
+            raise
+        self._ready = True
         logger().info("Registered impl_ids: %s", list(self.registry.impl_ids()))
 
     def _fill(self) -> None:
@@ -115,8 +126,7 @@ class OpManager:
             key: self.registry.get(*key) for key in self.registry.implementation_keys() if key not in before
         }
         self.plugins = load_plugins(self.registry)
-        for name, message in misspelt_ops(self.registry, declarations()).items():
-            self._warn_once(name, message)
+        self.tell_undeclared()
         for plugin in self.plugins:
             if plugin.is_fatal:
                 raise PluginError(
@@ -144,6 +154,27 @@ class OpManager:
         for name, message in unknown_names(policy, self._known_ops(), self.registry).items():
             self._warn_once(name, message)
 
+    def tell_verifying(self) -> None:
+        """Warn, once, that calls cost more than they would."""
+        self._warn_once("TEFL_CHECK", f"TEFL_CHECK=1: {VERIFYING}, which takes its time")
+
+    def undeclared_ops(self) -> list[str]:
+        """The ops that are registered and not declared, sorted: those that only `call` reaches."""
+        return sorted(set(self.registry.op_names()) - declarations().keys())
+
+    def tell_undeclared(self) -> None:
+        """Log, of the ops that have come since it was last asked, which are not declared, or misspelt."""
+        new = set(self.registry.op_names()) - self._looked_at
+        if not new:
+            return
+        self._looked_at |= new
+        undeclared = sorted(new - declarations().keys())
+        misspelt = misspelt_ops(self.registry, undeclared, declarations())
+        for op, message in misspelt.items():
+            self._warn_once(f"op {op}", message)
+        if others := [op for op in undeclared if op not in misspelt]:
+            logger().info("Registered and not declared, so not in torch.ops.tefl: %s", ", ".join(others))
+
     def unknown_op(self, op_name: str) -> str:
         """The message for an op that is neither declared nor registered."""
         return f"op {op_name!r} is neither declared nor registered; {nearest(op_name, self._known_ops())}"
@@ -155,13 +186,6 @@ class OpManager:
         if name not in self._named_unknown:
             self._named_unknown.add(name)
             logger().warning("%s", message)
-
-
-def _without_grad(result: Any) -> Any:
-    """The result with tensors that require grad, arguments handed back for instance, detached."""
-    if isinstance(result, (tuple, list)):
-        return type(result)(map(_without_grad, result))
-    return result.detach() if isinstance(result, torch.Tensor) and result.requires_grad else result
 
 
 _manager = OpManager()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import weakref
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from .._errors import nearest
+from .loading import LOADING
 from .lock import LOCK, epoch
 from .types import BackendImplKind, OpImpl
 from .values import named_dtype
@@ -23,11 +26,13 @@ _FIELDS = tuple(OpImpl.__dataclass_fields__)
 class OpRegistry:
     """The implementations of ops, by op and impl_id.
 
-    Every change replaces the table, so a reader never sees half of one; all are made under one lock.
+    Every change replaces the table, so a reader never sees half of one; all are made under one lock, but for
+    those of a `draft`, which nobody else sees.
     """
 
     def __init__(self) -> None:
-        self._table: _Table = {}
+        self._published: _Table = {}
+        self._draft: _Draft | None = None
         self._before: _Table | None = None
         _REGISTRIES.add(self)
 
@@ -42,7 +47,7 @@ class OpRegistry:
     def register_many(self, impls: Iterable[OpImpl]) -> None:
         """Add several implementations, all or none."""
         new = [_as_op_impl(impl) for impl in impls]  # first: what yields them may register others meanwhile
-        with LOCK:
+        with self._changing():
             table = dict(self._table)
             for impl in new:
                 row = table.get(impl.op_name, {})
@@ -56,7 +61,7 @@ class OpRegistry:
 
         KeyError where there is none.
         """
-        with LOCK:
+        with self._changing():
             ops = list(self._table) if op_name is None else [op_name]
             gone = tuple(row[impl_id] for op in ops if impl_id in (row := self._table.get(op, {})))
             if not gone:
@@ -67,37 +72,38 @@ class OpRegistry:
 
     def get(self, op_name: str, impl_id: str) -> OpImpl:
         """One implementation. KeyError where it is not registered."""
-        table = self._table
+        table = self._seen
         if (impl := table.get(op_name, {}).get(impl_id)) is None:
             raise KeyError(_missing(table, impl_id, op_name))
         return impl
 
     def implementations(self, op_name: str) -> tuple[OpImpl, ...]:
         """The implementations of one op, in the order of registration."""
-        return tuple(self._table.get(op_name, {}).values())
+        return tuple(self._seen.get(op_name, {}).values())
 
     def implementation_keys(self) -> tuple[tuple[str, str], ...]:
         """(op, impl_id) of every implementation."""
-        return tuple((op, impl_id) for op, row in self._table.items() for impl_id in row)
+        return tuple((op, impl_id) for op, row in self._seen.items() for impl_id in row)
 
     def op_names(self) -> tuple[str, ...]:
         """The ops that have an implementation."""
-        return tuple(self._table)
+        return tuple(self._seen)
 
     def impl_ids(self) -> tuple[str, ...]:
         """Every impl_id once, sorted."""
-        return tuple(sorted({impl_id for row in self._table.values() for impl_id in row}))
+        return tuple(sorted({impl_id for row in self._seen.values() for impl_id in row}))
 
     def vendors(self) -> tuple[str, ...]:
         """The vendors of the implementations, each once, sorted."""
-        impls = [impl for row in self._table.values() for impl in row.values()]
+        impls = [impl for row in self._seen.values() for impl in row.values()]
         return tuple(sorted({impl.vendor for impl in impls if impl.vendor}))
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
         """All changes made inside hold, or, where the body raises, none."""
-        with LOCK:
-            before, outermost = self._table, self._before is None
+        with self._changing():
+            before = self._table
+            outermost = self._drafting() is None and self._before is None
             if outermost:
                 self._before = before
             try:
@@ -109,13 +115,86 @@ class OpRegistry:
                 if outermost:
                     self._before = None
 
+    @contextlib.contextmanager
+    def draft(self) -> Iterator[None]:
+        """Changes that this thread makes inside are seen by it alone, and by all others together at the end.
+        Where the body raises there are none.
+
+        No lock is held meanwhile, so the body may import and wait; one draft at a time. ValueError at the end
+        where others have registered the same meanwhile.
+        """
+        start = self._published
+        self._draft = draft = _Draft(me := threading.get_ident(), start, {me})
+        try:
+            yield
+        finally:
+            self._draft = None
+        with LOCK:
+            self._replace(_merged(self._published, start, draft.table))
+
+    def look_into_draft(self) -> bool:
+        """Let this thread see the draft that another makes, until it ends; whether there is one."""
+        if (draft := self._draft) is not None:
+            draft.readers.add(threading.get_ident())
+        return draft is not None
+
+    @property
+    def _table(self) -> _Table:
+        """What this thread changes."""
+        draft = self._drafting()
+        return self._published if draft is None else draft.table
+
+    @property
+    def _seen(self) -> _Table:
+        draft = self._draft
+        is_reader = draft is not None and threading.get_ident() in draft.readers
+        return draft.table if draft is not None and is_reader else self._published
+
+    def _drafting(self) -> _Draft | None:
+        draft = self._draft
+        return draft if draft is not None and draft.thread == threading.get_ident() else None
+
+    def _changing(self) -> contextlib.AbstractContextManager[None]:
+        return LOCK if self._drafting() is None else contextlib.nullcontext()
+
     def _replace(self, table: _Table) -> None:
-        self._table = table
+        if (draft := self._drafting()) is not None:
+            draft.table = table
+            return
+        self._published = table
         epoch.advance()
 
     def _undo_half_made(self) -> None:
         if self._before is not None:
-            self._table, self._before = self._before, None
+            self._published, self._before = self._before, None
+
+
+@dataclass
+class _Draft:
+    thread: int
+    table: _Table
+    readers: set[int]
+
+
+def _merged(now: _Table, start: _Table, end: _Table) -> _Table:
+    """The table of now with what has changed between two others. ValueError where it has what was added."""
+    if now is start:
+        return end
+    before, after, merged = _flat(start), _flat(end), _flat(now)
+    for key in [key for key, impl in before.items() if after.get(key) is not impl]:
+        merged.pop(key, None)
+    for key in [key for key, impl in after.items() if before.get(key) is not impl]:
+        if key in merged:
+            raise ValueError(_duplicate(merged[key], after[key]))
+        merged[key] = after[key]
+    table: _Table = {}
+    for (op, impl_id), impl in merged.items():
+        table.setdefault(op, {})[impl_id] = impl
+    return table
+
+
+def _flat(table: _Table) -> dict[tuple[str, str], OpImpl]:
+    return {(op, impl_id): impl for op, row in table.items() for impl_id, impl in row.items()}
 
 
 def _missing(table: _Table, impl_id: str, op_name: str | None) -> str:
@@ -140,7 +219,13 @@ def _repair_after_fork() -> None:
     epoch.advance()
 
 
+def _drop_drafts() -> None:
+    for registry in _REGISTRIES:
+        registry._draft = None
+
+
 LOCK.repairs.append(_repair_after_fork)
+LOADING.repairs.append(_drop_drafts)
 
 
 def _as_op_impl(given: Any) -> OpImpl:

@@ -77,6 +77,8 @@ class Schema:
     """Those that the schema says are written."""
     results: tuple[bool, ...]
     """For each result whether it is a tensor."""
+    numbers: Mapping[str, str]
+    """Those that are numbers or switches, with torch's word for the type, such as float or Optional[int]."""
     formula: Formula | None = None
     """How the op is differentiated; None where it is not."""
 
@@ -103,14 +105,20 @@ class Schema:
             raise TypeError(f"{self} needs argument {', '.join(map(repr, missing))}")
         return tuple(filled[name] for name in self.positional), {name: filled[name] for name in self.keyword}
 
-    def demand_tensors(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """TypeError where an argument that must be a tensor, or a list of them, is something else."""
+    def demand_types(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """TypeError where an argument that must be a tensor, a list of them or a number is none."""
         given = {**dict(zip(self.positional, args, strict=True)), **kwargs}
         for name, wanted in self.tensors.items():
             if not _is_tensor(given[name], wanted):
                 what = "a list of tensors" if "List" in wanted else "a tensor"
                 got = type(given[name]).__name__
                 raise TypeError(f"{self.op_name}: argument {name!r} must be {what}, got {got}")
+        for name, wanted in self.numbers.items():
+            if not _is_number(given[name], wanted):
+                got = f"{given[name]!r}, a {type(given[name]).__name__}"
+                raise TypeError(
+                    f"{self.op_name}: argument {name!r} must be {_NUMBERS[_bare(wanted)]}, got {got}"
+                )
 
     def resolved(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -158,6 +166,7 @@ def parse(decl: OpDecl) -> Schema:
         _slots(arguments, tensors),
         frozenset(a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write),
         tuple(type_ == "Tensor" for type_ in results),
+        {name: type_ for name, type_ in types.items() if _bare(type_) in _NUMBERS},
         formula_of(decl.name, decl.backward, list(types), [result.name for result in parsed.returns]),
     )
 
@@ -169,6 +178,22 @@ def _is_tensor(value: Any, wanted: str) -> bool:
         is_list = isinstance(value, (list, tuple))
         return is_list and all(m is None or isinstance(m, torch.Tensor) for m in value)
     return isinstance(value, torch.Tensor)
+
+
+_NUMBERS: Final = {"float": "a number", "int": "a whole number or a torch.dtype", "bool": "True or False"}
+"""torch's words; dtypes are ints in a schema that has been read."""
+
+
+def _bare(type_: str) -> str:
+    return type_.removeprefix("Optional[").removesuffix("]")
+
+
+def _is_number(value: Any, wanted: str) -> bool:
+    if value is None:
+        return wanted.startswith("Optional")
+    if _bare(wanted) == "float":
+        return hasattr(value, "__float__")  # a SymFloat, a tensor or numpy's too
+    return hasattr(value, "__index__") or isinstance(value, (torch.dtype, torch.SymBool))
 
 
 def _is_lazy(value: Any) -> bool:

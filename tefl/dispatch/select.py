@@ -12,9 +12,21 @@ from typing import Any
 from .._env import normal_vendor
 from .._errors import dtype_name, one_line
 from .policy import SelectionPolicy
+from .surfacing import EXHAUSTION
 from .types import BackendImplKind, Facts, OpImpl, Slower
 
-__all__ = ["Raised", "Verdict", "accepts", "available", "excluded", "matches", "pick", "rank", "vendor_veto"]
+__all__ = [
+    "Raised",
+    "Verdict",
+    "accepts",
+    "available",
+    "excluded",
+    "follows_from_form",
+    "matches",
+    "pick",
+    "rank",
+    "vendor_veto",
+]
 
 Verdict = str | Slower | None
 """None: fits. A string: does not, and why. `Slower`: fits, but another is faster."""
@@ -94,6 +106,11 @@ def accepts(impl: OpImpl, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ver
     return None if supports is None else _ask("supports()", lambda: supports(*args, **kwargs))
 
 
+def follows_from_form(impl: OpImpl) -> bool:
+    """Whether it takes all calls that look like one that it takes."""
+    return impl.supports is None or getattr(impl.supports, "follows_from_form", False)
+
+
 def pick(ranked: Sequence[OpImpl], verdict: Callable[[OpImpl], Verdict]) -> OpImpl | None:
     """The first that fits; where it names a faster one that is ranked too and fits, that one."""
     for impl in ranked:
@@ -147,7 +164,8 @@ def _static_call(predicate: Any, facts: Facts) -> Callable[[], Any]:
 
 
 def _ask(what: str, question: Callable[[], Any]) -> Verdict:
-    """An answer in one form. What the predicate raises is the reason, not a plain no."""
+    """An answer in one form. What the predicate raises is the reason, not a plain no: but for want of memory
+    or of stack, which says nothing about the implementation."""
     try:
         answer = question()
         if answer is None or isinstance(answer, Slower):
@@ -155,5 +173,7 @@ def _ask(what: str, question: Callable[[], Any]) -> Verdict:
         if isinstance(answer, str):
             return answer or f"{what} gave no reason"
         return None if answer else f"{what} answered {answer!r}"
+    except EXHAUSTION:
+        raise
     except Exception as error:  # noqa: BLE001 - a plugin's predicate may raise anything; it is reported
         return Raised(f"{what} raised {one_line(error)}")

@@ -33,14 +33,16 @@ def _messages(what: str, unknown: Collection[str], known: Collection[str]) -> di
     }
 
 
-def misspelt_ops(registry: OpRegistry, declared: Collection[str]) -> dict[str, str]:
-    """Name -> message for every op that is implemented, not declared, and named much like one that is.
+def misspelt_ops(
+    registry: OpRegistry, undeclared: Collection[str], declared: Collection[str]
+) -> dict[str, str]:
+    """Op -> message for every op that is implemented, not declared, and named much like one that is.
 
     Ops without a declaration may be registered on purpose, softmax_fwd for instance, which shares its ending
     with rmsnorm_fwd: only one that is a slip of the pen away is mentioned.
     """
-    found = {op: close_match(op, declared, cutoff=0.85) for op in registry.op_names() if op not in declared}
-    return {f"op {op}": _misspelt(op, near, registry) for op, near in found.items() if near is not None}
+    found = {op: close_match(op, declared, cutoff=0.85) for op in undeclared}
+    return {op: _misspelt(op, near, registry) for op, near in found.items() if near is not None}
 
 
 def _misspelt(op: str, near: str, registry: OpRegistry) -> str:

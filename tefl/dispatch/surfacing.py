@@ -7,11 +7,13 @@ import torch
 from .._errors import SpecError
 from .types import Deviation, UndeclaredWrite
 
-__all__ = ["must_surface"]
+__all__ = ["EXHAUSTION", "must_surface"]
+
+EXHAUSTION = (MemoryError, RecursionError, torch.OutOfMemoryError)
+"""Want of memory or of stack, which may be the caller's."""
 
 _SURFACING_TYPES = (
-    MemoryError,
-    torch.OutOfMemoryError,
+    *EXHAUSTION,
     torch.AcceleratorError,
     SpecError,
     Deviation,
@@ -33,9 +35,9 @@ _SURFACING = (
 def must_surface(error: Exception) -> bool:
     """Whether an error says nothing about the implementation that happened to meet it.
 
-    Out of memory would strike the next one too, an asynchronous device error belongs to earlier work, a
-    deviation is what the user has asked to be told, and an argument that was written is no longer what the
-    next one should get. Kernels that are not the selected backend's are not replaced silently.
+    Out of memory or stack would strike the next one too, an asynchronous device error belongs to earlier
+    work, a deviation is what the user has asked to be told, and an argument that was written is no longer
+    what the next one should get. Kernels that are not the selected backend's are not replaced silently.
     """
     if isinstance(error, _SURFACING_TYPES):
         return True

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 import torch
 
 from .._errors import dtype_name
+from .functions import deferred
 
 __all__ = [
     "BackendImplKind",
@@ -93,17 +94,25 @@ class OpImpl:
         return self.fn(*args, **kwargs)
 
 
+_WORD = "a name without spaces and without | ; , which separate names in a policy"
+_ORDINARY = "an ordinary function, not a coroutine or generator function, which computes nothing when called"
+_FUNCTIONS = ("fn", "supports", "is_available")
+
+
 def _demand_fields(impl: OpImpl, where: str) -> None:
     """TypeError for what would otherwise strike at the calls of the op, others' implementations included."""
     fields: tuple[tuple[str, str, bool], ...] = (
         ("op_name", "a name", _is_name(impl.op_name)),
-        ("impl_id", "a name", _is_name(impl.impl_id)),
+        ("impl_id", _WORD, _is_word(impl.impl_id)),
         ("vendor", "a name or None", impl.vendor is None or isinstance(impl.vendor, str)),
+        ("vendor", _WORD, not str(impl.vendor or "").strip() or _is_word(impl.vendor)),
         ("priority", "a number", isinstance(impl.priority, (int, float)) and impl.priority == impl.priority),
         ("supported_dtypes", "a collection of torch.dtype", _all_are(torch.dtype, impl.supported_dtypes)),
+        ("supported_dtypes", "None where all are meant", _has_any(impl.supported_dtypes)),
         ("devices", "a collection of device types", _all_are(str, impl.devices)),
         ("supports", "callable or None", impl.supports is None or callable(impl.supports)),
         ("is_available", "callable, a bool or None", _is_predicate(impl.is_available)),
+        *((name, _ORDINARY, deferred(getattr(impl, name)) is None) for name in _FUNCTIONS),
     )
     for name, wanted, holds in fields:
         if not holds:
@@ -124,6 +133,14 @@ def _is_predicate(given: object) -> bool:
 
 def _is_name(given: object) -> bool:
     return isinstance(given, str) and bool(given.strip())
+
+
+def _is_word(given: object) -> bool:
+    return _is_name(given) and not any(c.isspace() or c in "|;," for c in str(given))
+
+
+def _has_any(given: Collection[object] | None) -> bool:
+    return given is None or not isinstance(given, Collection) or len(given) > 0
 
 
 def _all_are(kind: type, given: object) -> bool:

@@ -9,7 +9,7 @@ import torch
 
 from .._errors import dtype_name
 
-__all__ = ["described", "mapped", "named_dtype", "on_meta", "tensors"]
+__all__ = ["described", "detached", "mapped", "named_dtype", "on_meta", "tensors"]
 
 
 def tensors(value: Any) -> Iterator[torch.Tensor]:
@@ -40,6 +40,13 @@ def on_meta(value: Any) -> Any:
         return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 
     return mapped(value, form)
+
+
+def detached(result: Any) -> Any:
+    """The result with tensors that require grad detached: a graph is the op's, not the implementation's."""
+    if isinstance(result, (tuple, list)):
+        return type(result)(map(detached, result))
+    return result.detach() if isinstance(result, torch.Tensor) and result.requires_grad else result
 
 
 def described(tensor: torch.Tensor) -> str:

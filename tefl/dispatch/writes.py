@@ -11,7 +11,7 @@ import torch
 from .schema import Schema
 from .types import UndeclaredWrite
 
-__all__ = ["Versions", "undeclared_write", "versions"]
+__all__ = ["Versions", "undeclared_write", "versions", "written"]
 
 Versions = list[tuple[str, int]]
 """For each tensor that an op leaves alone, the argument's name and how often PyTorch has seen it written.
@@ -41,10 +41,18 @@ def _share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
     return bool(torch._C._is_alias_of(one, other))  # type: ignore[attr-defined]
 
 
-def undeclared_write(op_name: str, impl_id: str, argument: str) -> UndeclaredWrite:
-    """The error about an implementation that has written an argument."""
+def written(before: Versions, now: Versions) -> str | None:
+    """The argument that was written between the two; None where none was."""
+    pairs = zip(before, now, strict=False)
+    return next((argument for (argument, version), (_, later) in pairs if version != later), None)
+
+
+def undeclared_write(
+    op_name: str, impl_id: str, argument: str, who: str = "implementation"
+) -> UndeclaredWrite:
+    """The error about an implementation, or its predicate, that has written an argument."""
     return UndeclaredWrite(
-        f"Op {op_name!r}: implementation {impl_id!r} has written argument {argument!r}, which the op leaves "
+        f"Op {op_name!r}: {who} {impl_id!r} has written argument {argument!r}, which the op leaves "
         "alone by its schema: graphs and compilers rely on the old values. "
         f"Work on a copy, {argument}.clone(), in the implementation. (Or another thread has written it "
         "meanwhile.)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,18 @@ def _unset_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if re.match("TE_?FL_", name)]:
         monkeypatch.delenv(name)
     tefl.reset_global_policy()
+
+
+@pytest.fixture
+def undeclared() -> Iterator[str]:
+    """An op that is registered for CPU tensors with even rows, and not declared."""
+    impl = tefl.OpImpl(
+        "fused_rope_forward", "vendor.acme", "vendor", print, vendor="acme", devices="cpu",
+        supports=lambda x, start=0: x.shape[0] % 2 == 0 or "rows must be even",
+    )  # fmt: skip
+    tefl.get_registry().register_impl(impl)
+    yield impl.op_name
+    tefl.get_registry().unregister(impl.impl_id, impl.op_name)
 
 
 @pytest.fixture

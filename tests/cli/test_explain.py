@@ -57,7 +57,10 @@ def test_other_arguments_and_named_shapes_are_passed_on(command) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["rmsnorm_fdw"], "no op is called 'rmsnorm_fdw'; the nearest known name is 'rmsnorm_fwd'"),
+        (
+            ["rmsnorm_fdw"],
+            "op 'rmsnorm_fdw' is neither declared nor registered; the nearest known name is 'rmsnorm_fwd'",
+        ),
         (["rmsnorm_fwd", "--shape", "4x8"], "'4x8' is no shape"),
         (["rmsnorm_fwd", "--shape=-1,8"], "negative size"),
         (["rmsnorm_fwd", "--shape", "99999999999,99999999"], "Storage size calculation overflowed"),
@@ -90,3 +93,24 @@ def test_an_op_that_needs_a_number_says_which() -> None:
         _arguments.example_arguments(decl, [], torch.float32, torch.device("cpu"), {})
     made = _arguments.example_arguments(decl, [], torch.float32, torch.device("cpu"), {"p": 0.5})
     assert made["input"].shape == _arguments.DEFAULT_SHAPE
+
+
+def test_an_op_that_is_registered_and_not_declared_is_explained_as_the_function_does(
+    command, undeclared: str
+) -> None:
+    assert command("explain", undeclared).out.strip() == str(tefl.explain(undeclared))
+    odd = command("explain", undeclared, "--shape", "3,4", "--arg", "start=1")
+    assert odd.status == 1
+    assert "rows must be even" in odd.out
+    assert command("explain", undeclared, "--shape", "x=2,4", "--json").json["winner"] == "vendor.acme"
+
+
+def test_that_results_are_compared_is_said(command, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "TEFL_CHECK=1: every result is compared with the fake function's promise and with the reference"
+    assert said not in command("explain", "rmsnorm_fwd").out
+    monkeypatch.setenv("TEFL_CHECK", "1")
+    tefl.reset_global_policy()
+    assert said in command("explain", "rmsnorm_fwd").out
+    assert command("explain", "rmsnorm_fwd", "--json").json["verified"] is True
+    monkeypatch.undo()
+    tefl.reset_global_policy()

@@ -142,3 +142,8 @@ def test_output_that_nobody_reads_to_its_end_is_no_traceback(fresh_python) -> No
             print("Traceback" in process.stderr.read())
     """
     assert fresh_python(code).stdout == "False\n"
+
+
+def test_ops_that_are_registered_and_not_declared_are_shown(command, undeclared: str) -> None:
+    assert command("info", "--json").json["undeclared_ops"] == [undeclared]
+    assert f"  ops registered, not declared: {undeclared}" in command("info").out.splitlines()

@@ -38,3 +38,12 @@ def test_an_unknown_family_is_a_usage_error_that_lists_the_families(command) -> 
     assert result.status == 2
     assert "no op is of family 'nrom'; families are" in result.err
     assert "norm" in result.err
+
+
+def test_an_op_that_is_registered_and_not_declared_is_listed_as_that(command, undeclared: str) -> None:
+    entry = command("ops", "--json").json[-1]
+    assert (entry["name"], entry["family"], entry["schema"]) == (undeclared, None, None)
+    assert [impl["impl_id"] for impl in entry["implementations"]] == ["vendor.acme"]
+    lines = command("ops").out.splitlines()
+    assert f"{undeclared}  [registered, not declared: for tefl.get_manager().call alone]" in lines
+    assert undeclared not in command("ops", "--family", "norm").out

@@ -105,7 +105,7 @@ def test_the_output_dtype_may_be_torchs_theirs_a_number_or_another_packages(core
     assert y.dtype is torch.bfloat16
 
 
-@pytest.mark.parametrize("otype", ["bfloat", 99, object()])
+@pytest.mark.parametrize("otype", ["bfloat", 99, True, object()])
 def test_an_output_dtype_that_torch_lacks_is_quoted(manager, otype: Any) -> None:
     with pytest.raises(TypeError, match=re.escape(f"otype={otype!r} is no dtype")):
         manager.call("rmsnorm_fwd", torch.ones(2, 8), torch.ones(8), 1e-5, None, None, otype, 0, False)
@@ -301,7 +301,6 @@ def test_dtypes_and_architectures_are_read_in_the_words_of_plugins(manager, add)
         (["torch.bfloat16", "fp16"], {torch.bfloat16, torch.float16}),
         ({"fp32", "fp8"}, {torch.float32}),
         ({"fp8"}, None),
-        ((), set()),
         (None, None),
     ],
 )
@@ -326,6 +325,7 @@ def test_another_vendors_word_for_an_architecture_is_not_compared_and_said_once(
     [
         ({"vendor": None}, "kind 'vendor' needs vendor='<name>'"),
         ({"fn": 3}, "fn must be callable, got 3"),
+        ({"supported_dtypes": ()}, "supported_dtypes must be None where all are meant, got frozenset()"),
         ({"kind": "best"}, "kind must be one of flagos, vendor, reference, got 'best'"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -177,3 +178,12 @@ def native() -> Iterator[Op]:
     registry = tefl.get_registry()
     for impl in registry.implementations(op.name):
         registry.unregister(impl.impl_id, op.name)
+
+
+@pytest.fixture(scope="session")
+def unbuilt(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the package as it is before a build."""
+    folder = tmp_path_factory.mktemp("unbuilt")
+    ignore = shutil.ignore_patterns("*.so", "_build.json", "fatbin", "__pycache__")
+    shutil.copytree(Path(tefl.__file__).parent, folder / "tefl", ignore=ignore)
+    return folder

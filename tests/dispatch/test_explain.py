@@ -140,3 +140,33 @@ def test_the_module_function_explains_the_process_wide_manager() -> None:
     assert decision.winner is not None
     assert decision.winner.impl_id == "reference.torch"
     assert {c.impl_id for c in decision.candidates} >= {"default.flagos", "vendor.cuda", "reference.torch"}
+
+
+@pytest.mark.parametrize("name", [5, None, b"rmsnorm_fwd", ["rmsnorm_fwd"]], ids=str)
+def test_what_is_no_name_of_an_op_is_refused(name: object) -> None:
+    for asks in (tefl.explain, tefl.get_manager().call, tefl.get_manager().resolve):
+        with pytest.raises(TypeError, match="op_name must be the name of an op, such as 'rmsnorm_fwd', got "):
+            asks(name)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"eps": "a"}, "argument 'eps' must be a number, got 'a', a str"),
+        ({"eps": None}, "argument 'eps' must be a number, got None"),
+        ({"zero_centered_gamma": "no"}, "argument 'zero_centered_gamma' must be True or False, got 'no'"),
+        ({"out_dtype": "bf16"}, "argument 'out_dtype' must be a whole number or a torch.dtype, got 'bf16'"),
+    ],
+    ids=str,
+)
+def test_an_argument_that_is_no_number_is_named(options: dict, message: str) -> None:
+    for asks in (tefl.explain, tefl.get_manager().call):
+        with pytest.raises(TypeError) as caught:
+            asks("rmsnorm_fwd", torch.ones(2, 4), torch.ones(4), **options)
+        assert str(caught.value).startswith(f"rmsnorm_fwd: {message}")
+
+
+def test_what_counts_as_a_number_is_taken() -> None:
+    call = tefl.get_manager().call
+    for options in ({"eps": 1}, {"eps": torch.tensor(1e-3)}, {"zero_centered_gamma": 1}, {"out_dtype": None}):
+        call("rmsnorm_fwd", torch.ones(2, 4), torch.ones(4), **options)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
+import tefl
 from tefl.dispatch import Facts
 from tefl.dispatch.facts import gather
 
@@ -64,3 +66,13 @@ def test_a_new_provider_has_everything_decided_anew(fresh_python) -> None:
 def test_a_gpu_has_its_compute_capability() -> None:
     facts = gather(torch.device("cuda", 0), (torch.float16,))
     assert facts == Facts("cuda", 0, (torch.float16,), torch.cuda.get_device_capability(0))
+
+
+def test_a_fake_tensor_on_a_gpu_that_is_not_here_has_no_compute_capability() -> None:
+    index = torch.cuda.device_count()
+    assert gather(torch.device("cuda", index), ()) == Facts("cuda", index)
+    with FakeTensorMode():
+        x, w = torch.empty(2, 4, device=f"cuda:{index}"), torch.empty(4, device=f"cuda:{index}")
+        decision = tefl.explain("rmsnorm_fwd", x, w)
+    assert decision.facts.device_type == "cuda"
+    assert decision.winner is not None

@@ -132,6 +132,7 @@ def test_where_none_supports_the_call_the_error_explains_each(manager, add, impl
     [
         torch.OutOfMemoryError("device out of memory"),
         MemoryError(),
+        RecursionError("maximum recursion depth exceeded"),
         RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"),
         torch.AcceleratorError("an earlier kernel failed"),
         RuntimeError("Triton Error [CUDA]: an illegal memory access was encountered"),

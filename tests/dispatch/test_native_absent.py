@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
 import textwrap
 from pathlib import Path
 
 import pytest
 
 import tefl
-
-
-@pytest.fixture(scope="module")
-def unbuilt(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the package as it is before a build."""
-    folder = tmp_path_factory.mktemp("unbuilt")
-    ignore = shutil.ignore_patterns("*.so", "_build.json", "fatbin", "__pycache__")
-    shutil.copytree(Path(tefl.__file__).parent, folder / "tefl", ignore=ignore)
-    return folder
 
 
 def test_ops_run_and_are_differentiated_under_the_policy_of_their_forward(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
@@ -158,12 +159,23 @@ def test_an_entry_point_that_is_neither_module_nor_callable_is_reported(manager,
     assert "a plugin must be a callable or a module, got 3" in (states(manager, "value")[0].traceback or "")
 
 
-def test_a_coroutine_function_is_reported_and_not_called(manager, module, install) -> None:
-    module("acme_async", "async def register(registry): pass")
-    install("asynchronous", "acme_async")
-    (state,) = states(manager, "asynchronous")
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("async def register(registry): pass", "a coroutine function"),
+        ("def register(registry): yield", "a generator function"),
+        ("async def register(registry): yield", "an async generator function"),
+        ("class R:\n    async def __call__(self, registry): pass\nregister = R()", "a coroutine function"),
+    ],
+)
+def test_a_function_that_does_nothing_when_called_is_reported(
+    manager, module, install, code: str, kind: str
+) -> None:
+    module("acme_later", code)
+    install("later", "acme_later")
+    (state,) = states(manager, "later")
     assert state.state == "failed"
-    assert "is a coroutine function, which registers nothing" in (state.traceback or "")
+    assert f"is {kind}, which registers nothing" in (state.traceback or "")
 
 
 @pytest.mark.parametrize(("name", "mentioned"), [("rms_norm_fwd", True), ("softmax_fwd", False)])
@@ -277,3 +289,17 @@ def test_plugins_are_loaded_in_a_spawned_process(fresh_python, folder: Path, mod
     )
     done = fresh_python(args=[str(script)], path=[folder], TE_FL_PLUGIN_MODULES="acme_spawned")
     assert done.stdout.split() == ["vendor.acme_spawned"] * 2
+
+
+def test_an_implementation_of_a_misspelt_op_that_comes_later_is_mentioned_too(
+    manager, registry, add, op: str, logged, warnings_in
+) -> None:
+    add("reference.torch")
+    manager.call(op)
+    for late in ("rms_norm_fwd", "fused_rope_forward"):
+        add("vendor.p", to=late)
+        for _ in range(2):
+            manager.call(op)
+    assert len(warnings_in("implements op 'rms_norm_fwd', which nobody declared; was 'rmsnorm_fwd'")) == 1
+    said = [line for line in map(logging.LogRecord.getMessage, logged) if "not in torch.ops.tefl" in line]
+    assert [line.split(": ")[1] for line in said] == [op, "fused_rope_forward"]

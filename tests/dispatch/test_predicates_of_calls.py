@@ -7,6 +7,7 @@ import torch
 
 import tefl
 from tefl import OpManager, Slower
+from tefl.dispatch import UndeclaredWrite
 
 ANSWER = Slower("vendor.cuda", "8192x7168 bf16: recorded 4% faster")
 
@@ -101,3 +102,60 @@ def test_a_name_that_the_order_has_passed_already_is_not_taken(manager: OpManage
     add("default.flagos", supports=lambda x: ANSWER)
     with tefl.with_preference("vendor"):
         assert manager.call(op, x) == "default.flagos"
+
+
+@pytest.mark.parametrize("kind", [MemoryError, RecursionError, torch.OutOfMemoryError])
+@pytest.mark.parametrize("asked", ["supports", "is_available"])
+def test_want_of_memory_or_stack_in_a_predicate_is_the_callers_and_not_remembered(
+    manager: OpManager, add, op: str, x: torch.Tensor, kind: type[Exception], asked: str
+) -> None:
+    wants = [True]
+
+    def predicate(*args: object) -> bool:
+        if wants:
+            raise kind("not now")
+        return True
+
+    add("vendor.acme", **{asked: predicate})
+    add("reference.torch")
+    with tefl.with_preference("vendor"):
+        with pytest.raises(kind, match="not now"):
+            manager.call(op, x)
+        wants.clear()
+        assert manager.call(op, x) == "vendor.acme"
+
+
+def test_deep_calls_do_not_cost_an_implementation_its_place(manager: OpManager, add, op: str, x) -> None:
+    def down(depth: int) -> object:
+        return down(depth - 1) if depth else 1
+
+    depths = [10**6, 10]
+    add("vendor.acme", lambda x: down(depths.pop(0)) and "vendor.acme")
+    add("reference.torch")
+    with tefl.with_preference("vendor"):
+        with pytest.raises(RecursionError):
+            manager.call(op, x)
+        assert manager.call(op, x) == "vendor.acme"
+
+
+def test_a_predicate_that_writes_an_argument_is_an_error(manager: OpManager, add, declared) -> None:
+    op = declared("(Tensor x) -> Tensor")
+    add("vendor.acme", torch.clone, to=op, supports=lambda x: x.mul_(0) is None)
+    add("reference.torch", torch.clone, to=op)
+    with tefl.with_preference("vendor"):
+        for _ in range(2):
+            with pytest.raises(
+                UndeclaredWrite, match=r"the predicate of 'vendor.acme' has written argument 'x'"
+            ):
+                manager.call(op, torch.ones(2))
+
+
+def test_one_of_the_same_name_that_is_registered_later_is_warned_of_anew(
+    manager: OpManager, registry, add, op: str, x: torch.Tensor, warnings_in
+) -> None:
+    add("reference.torch")
+    for attribute in ("first", "second"):
+        add("default.flagos", supports=lambda x, attribute=attribute: getattr(x, attribute))
+        assert [manager.call(op, x), manager.call(op, x)] == ["reference.torch"] * 2
+        registry.unregister("default.flagos")
+    assert ["first" in line for line in warnings_in("default.flagos")] == [True, False]

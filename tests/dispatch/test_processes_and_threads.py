@@ -88,7 +88,7 @@ FORK_WHILE_LOADING = """
     import os, signal, sys, threading, time
     import tefl
     if {patience} is not None:
-        tefl.dispatch.lock.LOCK._patience_s = {patience}
+        tefl.dispatch.loading.LOADING._patience_s = {patience}
     first = threading.Thread(target=lambda: tefl.get_manager().call("slow"))
     first.start()
     while not getattr(sys.modules.get("slow_plugin"), "loading", False):

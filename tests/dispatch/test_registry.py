@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+import functools
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -61,6 +63,19 @@ def test_what_yields_implementations_may_register_others(registry: OpRegistry) -
     assert ids(registry) == ["default.meanwhile", "default.yielded"]
 
 
+async def later(*args: Any) -> bool:
+    return True
+
+
+def many(*args: Any) -> Iterator[bool]:
+    yield True
+
+
+class Later:
+    async def __call__(self, *args: Any) -> bool:
+        return True
+
+
 @pytest.mark.parametrize(
     "fields",
     [
@@ -68,11 +83,18 @@ def test_what_yields_implementations_may_register_others(registry: OpRegistry) -
         {"op_name": " "},
         {"impl_id": 3},
         {"impl_id": ""},
+        {"impl_id": "vendor.x fast"},
+        {"impl_id": "vendor|x"},
+        {"impl_id": "vendor;x"},
+        {"vendor": "big corp"},
+        {"vendor": "x|y"},
+        {"vendor": "x,y"},
         {"vendor": 3},
         {"priority": "high"},
         {"priority": float("nan")},
         {"supported_dtypes": torch.float32},
         {"supported_dtypes": ["float32"]},
+        {"supported_dtypes": []},
         {"devices": [None]},
         {"devices": 0},
         {"supports": 5},
@@ -88,6 +110,14 @@ def test_a_field_that_would_break_calls_of_the_op_is_refused_when_it_is_given(fi
     good = {"op_name": "op", "impl_id": "vendor.x", "kind": "vendor", "fn": print, "vendor": "x"}
     with pytest.raises(TypeError, match=rf"{name} must be .*, got "):
         OpImpl(**{**good, **fields})
+
+
+@pytest.mark.parametrize("name", ["fn", "supports", "is_available"])
+@pytest.mark.parametrize("function", [later, many, functools.partial(later), Later()], ids=range(4))
+def test_a_function_that_computes_nothing_when_called_is_refused(name: str, function: object) -> None:
+    fields = {"fn": print, name: function}
+    with pytest.raises(TypeError, match=f"{name} must be an ordinary function, .*, got "):
+        OpImpl("op", "default.x", "flagos", **fields)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", ["triton", "DEFAULT", None, 3])

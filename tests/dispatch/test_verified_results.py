@@ -231,3 +231,33 @@ def test_a_value_that_cannot_be_read_is_an_error_at_first_use(fresh_python) -> N
         TEFL_CHECK="maybe",
     )
     assert "TEFL_CHECK='maybe'" in done.stdout
+
+
+@pytest.mark.parametrize("other", [torch.zeros(7), torch.zeros(3, 8).double()], ids=["shape", "dtype"])
+def test_an_argument_whose_data_was_replaced_is_found(manager, add, declared, set_env, other) -> None:
+    set_env(TEFL_CHECK="1")
+    op = declared("(Tensor x) -> Tensor")
+
+    def replacing(x: torch.Tensor) -> torch.Tensor:
+        result = x.clone()
+        x.data = other
+        return result
+
+    add("vendor.acme", replacing, to=op)
+    with pytest.raises(Deviation, match="tensor argument 0 was written, which the schema does not say"):
+        manager.call(op, torch.ones(3, 8))
+
+
+def test_that_results_are_compared_is_said_once(manager, add, declared, set_env, warnings_in) -> None:
+    op = declared("(Tensor x) -> Tensor")
+    add("reference.torch", torch.clone, to=op)
+    manager.call(op, torch.ones(2))
+    assert not manager.explain(op, torch.ones(2)).verified
+    assert not warnings_in("TEFL_CHECK")
+    set_env(TEFL_CHECK="1")
+    for dtype in (torch.float32, torch.float64):
+        manager.call(op, torch.ones(2, dtype=dtype))
+    (warning,) = warnings_in("TEFL_CHECK")
+    assert warning.endswith("TEFL_CHECK=1: every result is compared with the fake function's promise and "
+                            "with the reference, which takes its time")  # fmt: skip
+    assert "TEFL_CHECK=1: every result is compared" in str(manager.explain(op, torch.ones(2)))

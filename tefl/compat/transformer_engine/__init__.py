@@ -29,16 +29,18 @@ def install() -> None:
 
 @contextlib.contextmanager
 def for_plugins() -> Iterator[Callable[[OpRegistry], Any]]:
-    """Supplies the names inside, and from then on if anybody has imported them.
+    """Supplies the names inside, and from then on if anybody has imported them. May be nested.
 
     Gives the function that makes, of tefl's registry, what a plugin is given: TE-FL's once one has asked.
     """
     if FINDER not in sys.meta_path:
         sys.meta_path.append(FINDER)
+    FINDER.users += 1
     try:
         yield _presented
     finally:
-        if not FINDER.kept:
+        FINDER.users -= 1
+        if not FINDER.users and not FINDER.kept and FINDER in sys.meta_path:
             sys.meta_path.remove(FINDER)
 
 

@@ -77,8 +77,15 @@ class Convention:
                     unmappable[name] = value
             else:
                 arguments.update(self._ours(name, value))
-        if out is not None and "out_dtype" not in arguments:
-            arguments["out_dtype"] = out.dtype
+        if (
+            out is not None
+            and arguments.setdefault("out_dtype", out.dtype) is not out.dtype
+            and not unmappable
+        ):
+            asked = arguments["out_dtype"]
+            raise TypeError(
+                f"{op_name}: ln_out is {out.dtype}, wanted {asked}, which is otype; give one or the other"
+            )
         return Mapped(arguments, out, unmappable)
 
     def _ours(self, name: str, value: Any) -> dict[str, Any]:
@@ -106,13 +113,19 @@ class Convention:
             return [list(one) for one in lists if one is not None]
         return arguments[ours]
 
-    def answer(self, result: Any, out: torch.Tensor | None) -> Any:
-        """Our results as Transformer Engine has them, the first in ``out`` where that is given."""
+    def answer(self, op_name: str, result: Any, out: torch.Tensor | None) -> Any:
+        """Our results as Transformer Engine has them, the first in ``out`` where that is given.
+
+        ValueError where ``out`` has another shape.
+        """
         if not self.results:
             return result
         ours = iter(result if isinstance(result, (tuple, list)) else (result,))
         places: list[Any] = [None if place == "None" else next(ours) for place in self.results.split()]
         if out is not None:
+            if out.shape != places[0].shape:
+                shapes = f"{tuple(out.shape)}, wanted {tuple(places[0].shape)}"
+                raise ValueError(f"{op_name}: ln_out has shape {shapes}, that of the result")
             places[0] = out.copy_(places[0])
         return tuple(places) if len(places) > 1 else places[0]
 

@@ -52,6 +52,8 @@ def torch_dtype(given: Any) -> torch.dtype:
         return given
     name = str(getattr(given, "name", ""))
     try:
+        if isinstance(given, bool):
+            raise TypeError
         return _TORCH[DType[name] if name in DType.__members__ else DType(int(given))]
     except (KeyError, TypeError, ValueError):
         raise TypeError(

@@ -31,6 +31,8 @@ class _Finder(MetaPathFinder, Loader):
     def __init__(self) -> None:
         self.supplied = False
         """Whether anybody has imported one of the modules."""
+        self.users = 0
+        """How many are loading plugins."""
         self.kept = False
         """Whether it stays when plugins have been loaded."""
 

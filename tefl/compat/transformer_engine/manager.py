@@ -9,6 +9,7 @@ import torch
 
 import tefl
 from tefl.dispatch import recording
+from tefl.dispatch.blame import name_implementation
 
 from ._conventions import Mapped, convention_of
 from .registry import OpRegistry, refusal, shown
@@ -63,15 +64,19 @@ class OpManager:
             open_door.reset(token)
         if door.answer is not None and _same_form(door.answer[1], result):
             return door.answer[0]
-        return convention.answer(result, mapped.out)
+        return convention.answer(op_name, result, mapped.out)
 
     def _by_plugin(self, op_name: str, mapped: Mapped, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call that only a plugin understands: the first that fits runs, and nothing stands in for it."""
         decision = self.tefl.explain(op_name, **mapped.arguments)
         for candidate in decision.candidates:
             if candidate.accepted and isinstance(candidate.impl.fn, PluginFunction):
-                with torch.no_grad():
-                    answer = candidate.impl.fn.impl.fn(*args, **kwargs)
+                try:
+                    with torch.no_grad():
+                        answer = candidate.impl.fn.impl.fn(*args, **kwargs)
+                except Exception as error:
+                    name_implementation(error, op_name, candidate.impl_id)
+                    raise
                 recording.count(op_name, candidate.impl_id, decision.facts.device_type, None)
                 return answer
         nobody = "no plugin fits this call and tefl's own implementations take"

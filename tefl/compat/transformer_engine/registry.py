@@ -58,9 +58,9 @@ def shown(impl: tefl.OpImpl) -> OpImpl:
         if mapped.unmappable:
             raise refusal(impl.op_name, mapped.unmappable, f"{impl.impl_id!r} takes")
         positional, options = schema.bind((), mapped.arguments)
-        schema.demand_tensors(positional, options)
+        schema.demand_types(positional, options)
         with torch.no_grad():
-            return convention.answer(impl.fn(*positional, **options), mapped.out)
+            return convention.answer(impl.op_name, impl.fn(*positional, **options), mapped.out)
 
     return OpImpl(impl.op_name, impl.impl_id, impl.kind, function, impl.vendor, impl.priority)
 
