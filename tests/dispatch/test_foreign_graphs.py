@@ -49,6 +49,10 @@ def test_in_python(fresh_python, unbuilt: Path) -> None:
     assert fresh_python(args=["-c", code, str(unbuilt)]).stdout.split() == ["False"]
 
 
+def test_in_the_compiled_router(fresh_python) -> None:
+    fresh_python(textwrap.dedent(CODE.replace("CALLS", "3")))
+
+
 def test_where_the_compiled_router_asks_python(fresh_python) -> None:
     within = "with tefl.record():\n" + textwrap.indent(textwrap.dedent(CODE.replace("CALLS", "3")), "    ")
     fresh_python("import tefl\n" + within)
