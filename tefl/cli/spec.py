@@ -10,6 +10,7 @@ from tefl.cli._output import add_json_option, columns, write_json
 from tefl.kernels import spec
 from tefl.kernels._spec import check, trees
 from tefl.kernels._spec.listing import Origin, origins
+from tefl.kernels._spec.rules import TRUNK
 
 __all__ = ["add_parser"]
 
@@ -63,9 +64,8 @@ def _row(origin: Origin) -> tuple[str, ...]:
 
 
 def _check(options: argparse.Namespace) -> int:
-    folders = (
-        [_folder(options.tree)] if options.tree else [trees.tree_of(name).folder for name in trees.names()]
-    )
+    checked = [_folder(options.tree)] if options.tree else [_installed(name) for name in trees.names()]
+    folders = [folder for _, folder in checked]
     if options.record:
         for file in (file for folder in folders for file in check.record(folder)):
             _say(options, f"recorded {file}")
@@ -76,22 +76,29 @@ def _check(options: argparse.Namespace) -> int:
     for finding in found:
         _say(options, str(finding))
     if not found:
-        _say(options, f"{len(folders)} tree{'' if len(folders) == 1 else 's'} and trunk: nothing found")
+        what = [*(name for name, _ in checked), f"trunk ({TRUNK})"]
+        _say(options, f"nothing found in {', '.join(what)}")
     return 1 if found else 0
 
 
 def _say(options: argparse.Namespace, line: str) -> None:
     if not options.json:
-        print(line)
+        print(line.encode(errors="backslashreplace").decode())  # the name of a file may be no text
 
 
-def _folder(tree: str) -> Path:
+def _folder(tree: str) -> tuple[str, Path]:
+    """A tree in words, and its folder."""
     path = Path(tree)
     if path.is_dir():
-        return path
+        return str(path), path
     if "/" in tree:
         raise argparse.ArgumentError(None, f"{tree!r} is no folder")
-    return trees.tree_of(tree).folder
+    return _installed(tree)
+
+
+def _installed(backend: str) -> tuple[str, Path]:
+    folder = trees.tree_of(backend).folder
+    return f"{backend} ({folder})", folder
 
 
 def _plain(finding: check.Finding) -> dict[str, Any]:

@@ -8,6 +8,7 @@ tree, else none. It is chosen when trunk is first imported, for the whole proces
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from collections.abc import Callable
@@ -16,10 +17,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, overload
 
 from tefl import _env, kernels
 from tefl._errors import SpecError
+from tefl._log import logger
 
 from ._spec import rules
 
 if TYPE_CHECKING:
+    from ._spec.hooks import Wrong
     from ._spec.trees import Tree
 
 # What finds and loads trees is imported where one is asked for: without a backend it costs nothing.
@@ -31,9 +34,11 @@ __all__ = [
     "demand_installed",
     "describe",
     "late_for",
+    "late_variable",
     "spec",
     "spec_func",
     "spec_path",
+    "warn_if_late",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -103,26 +108,35 @@ def spec(name: str, *args: Any) -> Any:
     if tree is None:
         return None
     from ._spec import hooks
+    from ._spec.loading import noting_failures
 
-    return hooks.call(tree, name, *args)
+    with noting_failures(tree, name):
+        return hooks.call(tree, name, *args)
 
 
 @overload
 def spec_func(name: str) -> Callable[..., Any] | None: ...
 @overload
-def spec_func(name: str, default: F) -> F: ...
-def spec_func(name: str, default: Any = None) -> Any:
+def spec_func(name: str, default: F, *, wrong: Wrong | None = None) -> F: ...
+def spec_func(name: str, default: Any = None, *, wrong: Wrong | None = None) -> Any:
     """The backend's function of that name, ``default`` itself where it has none.
 
-    `SpecError` where it does not take the arguments that ``default`` takes.
+    ``wrong(answer, *arguments)`` says what is wrong with an answer of the backend's, None where nothing is; a
+    call with a wrong answer is a `SpecError`. Answers are remembered by the arguments, which are hashable.
+
+    `SpecError` where the function does not take the arguments that ``default`` takes.
     """
     tree = _fix().tree
     if tree is None:
         return default
     from ._spec import hooks
+    from ._spec.loading import noting_failures
 
-    found = hooks.fetch(tree, name) if default is None else hooks.fetch_like(tree, name, default)
-    return default if found is None else found
+    with noting_failures(tree, name):
+        found = hooks.fetch(tree, name) if default is None else hooks.fetch_like(tree, name, default)
+    if found is None:
+        return default
+    return found if wrong is None else hooks.checked(tree, name, found, wrong)
 
 
 def demand_installed() -> None:
@@ -144,17 +158,36 @@ def late_for(provider: str | None) -> str | None:
     )
 
 
-def describe() -> str | None:
-    """What the active backend changes, in one line; None for trunk alone. A provider that came too late is no
-    error here: `late_for` tells of it."""
-    chosen = _fixed or _wanted()
-    _demand_same_variable(chosen)
-    if chosen.tree is None:
-        return None
-    from ._spec.listing import answered_hooks, overridden
+def late_variable() -> str | None:
+    """What is wrong where TEFL_KERNEL_BACKEND has come to name another backend than the kernels were imported
+    for; None where it has not, or may still choose."""
+    return None if _fixed is None else _late_variable(_fixed)
 
-    changed = [*overridden(chosen.tree), *answered_hooks(chosen.tree)]
-    return f"kernels of backend {chosen.backend!r} ({chosen.why}): {', '.join(changed) or 'nothing changed'}"
+
+def warn_if_late() -> None:
+    """Log `late_variable`, once: a call goes on with the kernels that there are."""
+    if (late := late_variable()) is not None:
+        _warn(late)
+
+
+@functools.cache
+def _warn(message: str) -> None:
+    logger().warning("%s", message)
+
+
+def describe() -> str | None:
+    """What the active backend changes, or why it cannot be used, in one line; None for trunk alone.
+
+    Nothing that came too late is an error here: of a variable this line tells, of a provider `late_for`.
+    """
+    chosen = _fixed or _wanted()
+    late = late_variable()
+    if chosen.tree is None:
+        return None if late is None else f"kernels of {_called(chosen.backend)}; {late}"
+    from ._spec.listing import summary
+
+    said = f"kernels of backend {chosen.backend!r} ({chosen.why}): {summary(chosen.tree)}"
+    return said if late is None else f"{said}; {late}"
 
 
 # --- the choice ---------------------------------------------------------------------------------------------
@@ -185,10 +218,13 @@ def _tree_of_provider(provider: str) -> Tree | None:
 
 
 def _placed(tree: Tree) -> Tree:
-    """The tree itself; `SpecError` where it has a file that trunk has no place for."""
+    """The tree itself; `SpecError` where it holds what trunk has no place for, or what is no Python file."""
+    from ._spec.contents import contents_of_tree
     from ._spec.layout import misplaced
 
-    for _, path, message in misplaced(rules.files_of(tree.folder), rules.trunk_files()):
+    files, strays = contents_of_tree(tree)
+    wrong = [*strays.items(), *((path, said) for _, path, said in misplaced(files, rules.trunk_files()))]
+    for path, message in wrong:
         raise SpecError(f"{tree.folder / path}, of kernel backend {tree.backend!r}: {message}")
     return tree
 
@@ -201,27 +237,28 @@ def _fix() -> Choice:
         with _lock:
             if _fixed is None:
                 if wanted.tree is not None:
-                    from ._spec.loading import mount
+                    from ._spec.loading import mount, noting_failures
 
-                    mount(wanted.tree)
+                    with noting_failures(wanted.tree, "all of it"):
+                        mount(wanted.tree)
                 _fixed = wanted
     _demand_unchanged(_fixed)
     return _fixed
 
 
 def _demand_unchanged(fixed: Choice) -> None:
-    _demand_same_variable(fixed)
-    if late := late_for(kernels.provider_name()):
+    if late := _late_variable(fixed) or late_for(kernels.provider_name()):
         raise SpecError(late)
 
 
-def _demand_same_variable(fixed: Choice) -> None:
+def _late_variable(fixed: Choice) -> str | None:
     asked = _env.get(VARIABLE)
-    if asked is not None and (None if asked == NONE else asked) != fixed.backend:
-        raise SpecError(
-            f"{VARIABLE}={asked} comes too late: the kernels of this process were imported for "
-            f"{_called(fixed.backend)} ({fixed.why}), and that is fixed. Set it before the first kernel runs"
-        )
+    if asked is None or (None if asked == NONE else asked) == fixed.backend:
+        return None
+    return (
+        f"{VARIABLE}={asked} comes too late: the kernels of this process were imported for "
+        f"{_called(fixed.backend)} ({fixed.why}), and that is fixed. Set it before the first kernel runs"
+    )
 
 
 def _called(backend: str | None) -> str:

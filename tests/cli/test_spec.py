@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tefl.kernels._spec import check
+from tefl.kernels._spec import check, trees
 
 from ..kernels.spec_trees import TRUNK, install, install_acme, write
 
@@ -27,7 +27,8 @@ def spec(fresh_python, tmp_path: Path):
 
 def test_list_without_a_backend_says_why_and_shows_trunk(spec) -> None:
     listed = json.loads(spec("list", "--json").stdout)
-    assert (listed["backend"], listed["installed"]) == (None, [])
+    assert listed["backend"] is None
+    assert {one["name"] for one in listed["installed"]} == set(trees.names())
     assert listed["why"] == "TEFL_KERNEL_BACKEND is unset and no active provider has a tree"
     files = {module["file"] for module in listed["modules"]}
     assert files == {str(path) for path in TRUNK.rglob("*.py")}
@@ -61,7 +62,7 @@ def test_the_text_has_a_line_for_each_module(spec, tmp_path: Path) -> None:
 
 
 def test_a_helper_of_the_trees_own_is_listed(spec, tmp_path: Path) -> None:
-    install(tmp_path, {"language/_acme.py": ""})
+    install(tmp_path, {"language/_acme.py": ""}, backend="acme", package="acme_k")
     listed = json.loads(spec("list", "--json", TEFL_KERNEL_BACKEND="acme").stdout)
     (helper,) = [module for module in listed["modules"] if module["module"].endswith("._acme")]
     assert (helper["origin"], helper["why"]) == ("acme", "a helper of the tree's own")
@@ -75,14 +76,24 @@ def test_a_backend_that_is_not_installed_is_an_error_that_lists_those_that_are(
     asked = ["list"] if action == "list" else ["check", "acmee"]
     done = spec(*asked, fails=True, TEFL_KERNEL_BACKEND="acmee" if action == "list" else "")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "error: kernel backend 'acmee' is not installed; installed are acme\n"
+    names = ", ".join(sorted({*trees.names(), "acme"}))
+    assert done.stderr == (
+        f"error: kernel backend 'acmee' is not installed; installed are {names} "
+        "(an entry point of the group 'tefl.kernel_specs' makes one known)\n"
+    )
 
 
-@pytest.mark.parametrize("which", [[], ["acme"], ["{tree}"]])
-def test_check_of_the_example_finds_nothing(spec, tmp_path: Path, which: list[str]) -> None:
+@pytest.mark.parametrize("which", ["acme", "{tree}"])
+def test_check_of_the_example_finds_nothing_and_says_where(spec, tmp_path: Path, which: str) -> None:
     tree = install_acme(tmp_path)
-    done = spec("check", *(word.format(tree=tree) for word in which))
-    assert (done.returncode, done.stdout) == (0, "1 tree and trunk: nothing found\n")
+    done = spec("check", which.format(tree=tree))
+    said = f"acme ({tree})" if which == "acme" else str(tree)
+    assert done.stdout == f"nothing found in {said}, trunk ({TRUNK})\n"
+
+
+def test_check_without_a_tree_looks_at_trunk_and_every_installed_one(spec, tmp_path: Path) -> None:
+    tree = install_acme(tmp_path)
+    assert f"acme ({tree}), " in spec("check").stdout
 
 
 def test_check_writes_one_line_a_finding_and_exits_with_1(spec, tmp_path: Path) -> None:
@@ -117,8 +128,9 @@ def test_record_writes_what_a_tree_was_written_against(spec, tmp_path: Path) -> 
     written = convert.read_text()
     convert.write_text(written.replace("sha256: ", "sha256: 0"))
     assert "trunk-changed" in spec("check", "acme", fails=True).stdout
-    lines = spec("check", "acme", "--record").stdout.splitlines()
-    assert lines == [f"recorded {convert}", "1 tree and trunk: nothing found"]
+    recorded, nothing = spec("check", "acme", "--record").stdout.splitlines()
+    assert recorded == f"recorded {convert}"
+    assert nothing.startswith("nothing found in acme (")
     assert convert.read_text() == written
 
 
@@ -132,3 +144,9 @@ def test_check_explains_what_it_can_find(spec) -> None:
     shown = " ".join(spec("check", "--help").stdout.split())
     for kind, meaning in check.KINDS.items():
         assert f"{kind} {meaning}" in shown
+
+
+def test_a_name_that_is_no_text_is_shown_escaped(spec, tmp_path: Path) -> None:
+    (write(tmp_path / "spec" / "language", {"_a.py": ""}) / "caf\udce9.py").touch()
+    done = spec("check", str(tmp_path / "spec"), fails=True)
+    assert "caf\\udce9.py:1: unknown-path: " in done.stdout

@@ -27,7 +27,7 @@ def write(folder: Path, files: Mapping[str, str]) -> Path:
 
 
 def install(
-    site: Path, files: Mapping[str, str], *, backend: str = "acme", package: str = "acme_k", value: str = ""
+    site: Path, files: Mapping[str, str], *, backend: str = "chip", package: str = "chip_k", value: str = ""
 ) -> Path:
     """Install a package whose folder ``spec`` is a tree of these files; returns the tree."""
     write(site / package, {"__init__.py": ""})

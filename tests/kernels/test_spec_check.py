@@ -101,6 +101,9 @@ def test_an_empty_tree_is_clean(tmp_path: Path) -> None:
         ("language/_acme.py", "def broken(:\n", "syntax", "SyntaxError"),
         ("language/_acme.py", "# caf\udce9\n", "syntax", "SyntaxError"),
         ("_helper.py", "x = 1\n", "unused", "no file of the tree imports it"),
+        ("language/_acme.py", "x = 1\0\n", "syntax", "null bytes"),
+        ("language/_acme.py", "def f(a, a):\n    pass\n", "syntax", "duplicate argument"),
+        ("language/_acme.py", "return 3\n", "syntax", "outside function"),
         ("conftest.py", "x = 1\n", "unknown-path", "trunk has no such file; known are _utils.py; a helper"),
     ],
 )  # fmt: skip
@@ -151,7 +154,7 @@ WAYS_TO_OFFER = {
     "the package that it lies in": "from acme.launch import {hook}\n",
     "a level higher": "from ..launch import {hook}\n",
     "where it can": "try:\n    from ._utils import {hook}\nexcept ImportError:\n    pass\n",
-    "a list": "from elsewhere import {hook}\n__all__ = ['{hook}']\n",
+    "a list": "from math import floor as {hook}\n__all__ = ['{hook}']\n",
 }
 
 
@@ -161,7 +164,7 @@ def test_a_hook_is_known_or_unknown_however_it_comes_into_the_top_file(
     tmp_path: Path, way: str, hook: str
 ) -> None:
     top = WAYS_TO_OFFER[way].format(hook=hook)
-    files = {"__init__.py": top}
+    files = {"__init__.py": top, "../launch.py": f"def {hook}(columns):\n    return 16\n"}
     if "_utils" in top:
         files["_utils.py"] = f"def {hook}(columns):\n    return 16\n\n\n_inner = {hook}\n"
     found = findings(write(tmp_path / "acme" / "spec", files))

@@ -152,7 +152,7 @@ def test_pip_installs_the_example_so_that_it_is_found(fresh_python, tmp_path: Pa
         TEFL_KERNEL_BACKEND="acme",
     )
     result = json.loads(listed.stdout)
-    assert result["installed"] == [{"name": "acme", "source": "acme-kernels", "tree": "acme_kernels.spec"}]
+    assert {"name": "acme", "source": "acme-kernels", "tree": "acme_kernels.spec"} in result["installed"]
     files = {module["module"]: module["file"] for module in result["modules"]}
     inside = tmp_path / "installed" / "acme_kernels" / "spec" / "language" / "convert.py"
     assert files["tefl.kernels.triton.language.convert"] == str(inside)

@@ -35,7 +35,7 @@ def test_files_of_a_folder_are_overridden_whole_while_its_others_come_from_trunk
     fresh_python, tmp_path: Path
 ) -> None:
     marked = [
-        trunk_file(f"language/{name}.py") + f"\nMARK = 'acme {name}'\n" for name in ("convert", "reduce")
+        trunk_file(f"language/{name}.py") + f"\nMARK = 'chip {name}'\n" for name in ("convert", "reduce")
     ]
     tree = install(tmp_path, {"language/convert.py": marked[0], "language/reduce.py": marked[1]})
     done = fresh_python(
@@ -46,11 +46,11 @@ def test_files_of_a_folder_are_overridden_whole_while_its_others_come_from_trunk
             print(module.__name__, module.__file__, getattr(module, "MARK", None))
         """,
         path=[tmp_path],
-        TEFL_KERNEL_BACKEND="acme",
+        TEFL_KERNEL_BACKEND="chip",
     )
     assert [line.split(" ", 2) for line in done.stdout.splitlines()] == [
-        [f"{MODULE}.language.convert", f"{tree}/language/convert.py", "acme convert"],
-        [f"{MODULE}.language.reduce", f"{tree}/language/reduce.py", "acme reduce"],
+        [f"{MODULE}.language.convert", f"{tree}/language/convert.py", "chip convert"],
+        [f"{MODULE}.language.reduce", f"{tree}/language/reduce.py", "chip reduce"],
         [f"{MODULE}.language.rows", f"{TRUNK}/language/rows.py", "None"],
         [f"{MODULE}.language.norm", f"{TRUNK}/language/norm.py", "None"],
     ]
@@ -74,7 +74,7 @@ def test_a_hook_adds_exported_names(fresh_python, tmp_path: Path) -> None:
         print(squeeze is original, load_tile.__name__)
         """,
         path=[tmp_path],
-        TEFL_KERNEL_BACKEND="acme",
+        TEFL_KERNEL_BACKEND="chip",
     )
     assert done.stdout == "True load_tile\n"
 
@@ -91,7 +91,7 @@ def test_a_function_is_added_where_the_folder_may_not_be_overridden(fresh_python
         print(_utils.__file__, _utils.norm_reduce_columns(9000), _utils.default_norm_reduce_columns(9000))
         """,
         path=[tmp_path],
-        TEFL_KERNEL_BACKEND="acme",
+        TEFL_KERNEL_BACKEND="chip",
     )
     assert done.stdout.split() == [f"{TRUNK}/_utils.py", "16", "128"]
 
@@ -99,25 +99,25 @@ def test_a_function_is_added_where_the_folder_may_not_be_overridden(fresh_python
 def test_a_function_that_the_backend_lacks_is_the_default_and_a_hook_does_nothing(
     fresh_python, tmp_path: Path
 ) -> None:
-    install(tmp_path, {"language/reduce.py": trunk_file("language/reduce.py") + "\n# acme\n"})
+    install(tmp_path, {"language/reduce.py": trunk_file("language/reduce.py") + "\n# chip\n"})
     code = """
         from tefl.kernels.spec import spec, spec_func
         print(spec("no_such_hook", 1), spec_func("no_such"), spec_func("other", default=print) is print)
     """
-    for variables in ({}, {"TEFL_KERNEL_BACKEND": "acme"}):
+    for variables in ({}, {"TEFL_KERNEL_BACKEND": "chip"}):
         assert fresh_python(code, path=[tmp_path], **variables).stdout == "None None True\n"
 
 
 def test_a_file_is_one_module_under_whatever_name_it_is_imported(fresh_python, tmp_path: Path) -> None:
     files = {
         "language/convert.py": trunk_file("language/convert.py") + "\nprint('executed')\n",
-        "language/_acme.py": "VALUE = 3\n",
+        "language/_chip.py": "VALUE = 3\n",
     }
     install(tmp_path, files)
     for first, second in [
-        ("acme_k.spec.language.convert", f"{MODULE}.language.convert"),
-        (f"{MODULE}.language.convert", "acme_k.spec.language.convert"),
-        ("acme_k.spec.language._acme", f"{MODULE}.language._acme"),
+        ("chip_k.spec.language.convert", f"{MODULE}.language.convert"),
+        (f"{MODULE}.language.convert", "chip_k.spec.language.convert"),
+        ("chip_k.spec.language._chip", f"{MODULE}.language._chip"),
     ]:
         done = fresh_python(
             f"""
@@ -127,7 +127,7 @@ def test_a_file_is_one_module_under_whatever_name_it_is_imported(fresh_python, t
             print(one is two, one.__name__, one.__spec__.name)
             """,
             path=[tmp_path],
-            TEFL_KERNEL_BACKEND="acme",
+            TEFL_KERNEL_BACKEND="chip",
         )
         lines = done.stdout.splitlines()
         assert lines.count("executed") == 1, lines
@@ -135,19 +135,19 @@ def test_a_file_is_one_module_under_whatever_name_it_is_imported(fresh_python, t
         assert lines[-1] == f"True {name} {name}"
 
 
-@pytest.mark.parametrize("value", ["acme_k.spec", "acme_k:tree", "acme_k:where"])
+@pytest.mark.parametrize("value", ["chip_k.spec", "chip_k:tree", "chip_k:where"])
 def test_the_entry_point_names_the_folder_as_a_package_or_as_a_path(
     fresh_python, tmp_path: Path, value: str
 ) -> None:
-    tree = install(tmp_path, {"language/_acme.py": "VALUE = 3\n"}, value=value)
+    tree = install(tmp_path, {"language/_chip.py": "VALUE = 3\n"}, value=value)
     code = "from pathlib import Path\ntree = Path(__file__).parent / 'spec'\ndef where(): return str(tree)\n"
-    (tmp_path / "acme_k" / "__init__.py").write_text(code)
+    (tmp_path / "chip_k" / "__init__.py").write_text(code)
     done = fresh_python(
         "from tefl.kernels import spec; print(spec.choice().tree.folder, spec.choice().tree.package)",
         path=[tmp_path],
-        TEFL_KERNEL_BACKEND="acme",
+        TEFL_KERNEL_BACKEND="chip",
     )
-    assert done.stdout.split() == [str(tree), "acme_k.spec"]
+    assert done.stdout.split() == [str(tree), "chip_k.spec"]
 
 
 def test_a_backend_in_this_package_is_found_by_its_folder(fresh_python, tmp_path: Path) -> None:
@@ -159,14 +159,14 @@ def test_a_backend_in_this_package_is_found_by_its_folder(fresh_python, tmp_path
             os.symlink(source, target)
     tree = package / "kernels" / "backends" / "zorg" / "spec"
     tree.mkdir(parents=True)
-    (tree / "__init__.py").write_text("def norm_reduce_columns(columns):\n    return 7\n")
+    (tree / "__init__.py").write_text("def norm_reduce_columns(columns):\n    return 8\n")
     (tmp_path / "main.py").write_text(
         "from tefl.kernels import spec\n"
         "from tefl.kernels.triton._utils import norm_reduce_columns\n"
         "print(spec.active_backend(), spec.choice().tree.source, norm_reduce_columns(64))\n"
     )
     done = fresh_python(args=[str(tmp_path / "main.py")], TEFL_KERNEL_BACKEND="zorg")
-    assert done.stdout.split() == ["zorg", "tefl", "7"]
+    assert done.stdout.split() == ["zorg", "tefl", "8"]
 
 
 # --- which backend ------------------------------------------------------------------------------------------
@@ -181,97 +181,29 @@ CLAIM = """
 
 
 def test_the_active_provider_selects_the_backend_of_its_name(fresh_python, tmp_path: Path) -> None:
-    install(tmp_path, {"language/_acme.py": ""})
+    install(tmp_path, {"language/_chip.py": ""})
     code = (
         CLAIM
         + """
     print(spec.active_backend())
-    claim("acme")
+    claim("chip")
     print(spec.choice().backend, "|", spec.choice().why)
     """
     )
     lines = fresh_python(code, path=[tmp_path]).stdout.splitlines()
-    assert lines == ["None", "acme | provider 'acme' is active"]
+    assert lines == ["None", "chip | provider 'chip' is active"]
 
 
 @pytest.mark.parametrize(("variable", "chosen"), [("none", "None"), ("other", "other")])
 def test_the_variable_beats_the_provider(fresh_python, tmp_path: Path, variable: str, chosen: str) -> None:
-    install(tmp_path, {"language/_acme.py": ""})
-    install(tmp_path, {"language/_acme.py": ""}, backend="other", package="other_k")
-    code = CLAIM + "    claim('acme'); print(spec.active_backend())"
+    install(tmp_path, {"language/_chip.py": ""})
+    install(tmp_path, {"language/_chip.py": ""}, backend="other", package="other_k")
+    code = CLAIM + "    claim('chip'); print(spec.active_backend())"
     assert fresh_python(code, path=[tmp_path], TEFL_KERNEL_BACKEND=variable).stdout == f"{chosen}\n"
 
 
 def test_a_provider_without_a_tree_leaves_trunk_alone(fresh_python) -> None:
     assert fresh_python(CLAIM + "    claim('plain'); print(spec.active_backend())").stdout == "None\n"
-
-
-def test_asking_for_another_backend_after_the_kernels_were_imported_is_an_error(
-    fresh_python, tmp_path: Path
-) -> None:
-    install(tmp_path, {"language/_acme.py": ""})
-    done = fresh_python(
-        CLAIM
-        + """
-    import os
-    import tefl.kernels.triton._utils
-    os.environ["TEFL_KERNEL_BACKEND"] = "acme"
-    for ask in (spec.active_backend, lambda: spec.spec("extend_language", {}), spec.describe):
-        try:
-            ask()
-        except ImportError as error:
-            print(error)
-    """,
-        path=[tmp_path],
-    )
-    lines = done.stdout.splitlines()
-    assert len(lines) == 3
-    for line in lines:
-        assert line.startswith("TEFL_KERNEL_BACKEND=acme comes too late")
-        assert "imported for trunk alone" in line
-
-
-def test_a_provider_with_a_tree_that_is_claimed_too_late_gets_no_kernels_of_trunk(
-    fresh_python, tmp_path: Path
-) -> None:
-    install(tmp_path, {"language/_acme.py": ""})
-    done = fresh_python(
-        CLAIM
-        + """
-    import tefl.kernels.triton._utils
-    from tefl.dispatch import Facts
-    from tefl.kernels.triton.table import unavailable
-    claim("acme")
-    print(unavailable(Facts("privateuse1", 0, provider="acme", alias="cpu")))
-    print(unavailable(Facts("privateuse1", 0, provider="plain", alias="cpu")))
-    try:
-        spec.active_backend()
-    except ImportError as error:
-        print(error)
-    """,
-        path=[tmp_path],
-        TRITON_INTERPRET="1",
-    )
-    reason, plain, error = done.stdout.splitlines()
-    assert reason == error
-    assert "imported for trunk alone before provider 'acme'" in reason
-    assert "claim the device first" in reason
-    assert plain == "None"
-
-
-def test_a_decision_tells_of_a_provider_that_is_claimed_too_late(fresh_python, tmp_path: Path) -> None:
-    install(tmp_path, {"language/_acme.py": ""})
-    done = fresh_python(
-        CLAIM
-        + """
-    import torch
-    import tefl.kernels.triton._utils
-    claim("acme")
-    print(tefl.explain("rmsnorm_fwd", torch.ones(2, 4), torch.ones(4)).winner.impl_id)
-    """,
-        path=[tmp_path],
-    )
-    assert done.stdout == "reference.torch\n"
 
 
 ASK = """
@@ -280,23 +212,23 @@ ASK = """
 """
 
 
-@pytest.mark.parametrize("first", ["tefl.kernels.triton._utils", "acme_k", "tefl.kernels.triton.language"])
+@pytest.mark.parametrize("first", ["tefl.kernels.triton._utils", "chip_k", "tefl.kernels.triton.language"])
 def test_the_backends_package_may_import_trunk(fresh_python, tmp_path: Path, first: str) -> None:
     files = {
         "__init__.py": """
-            def norm_reduce_columns(columns): return 7
+            def norm_reduce_columns(columns): return 8
             def extend_language(exported): exported["x"] = 3
         """
     }
     package = install(tmp_path, files).parent
     (package / "__init__.py").write_text("import tefl.kernels.triton.language\n")
     code = f"    import {first}{ASK}"
-    done = fresh_python(code, path=[tmp_path], TEFL_KERNEL_BACKEND="acme", timeout=60)
-    assert done.stdout == "7 3\n"
+    done = fresh_python(code, path=[tmp_path], TEFL_KERNEL_BACKEND="chip", timeout=60)
+    assert done.stdout == "8 3\n"
 
 
 def test_threads_that_import_trunk_at_once_see_one_choice(fresh_python, tmp_path: Path) -> None:
-    install(tmp_path, {"__init__.py": "def norm_reduce_columns(columns): return 7\n"})
+    install(tmp_path, {"__init__.py": "def norm_reduce_columns(columns): return 8\n"})
     done = fresh_python(
         """
         import importlib, sys, threading
@@ -318,14 +250,14 @@ def test_threads_that_import_trunk_at_once_see_one_choice(fresh_python, tmp_path
         print(answers)
         """,
         path=[tmp_path],
-        TEFL_KERNEL_BACKEND="acme",
+        TEFL_KERNEL_BACKEND="chip",
     )
-    assert done.stdout == f"{[7] * 6}\n"
+    assert done.stdout == f"{[8] * 6}\n"
 
 
 def test_a_child_of_a_process_that_is_just_choosing_chooses_itself(fresh_python, tmp_path: Path) -> None:
     """The parent forks while a thread holds the lock of the choice."""
-    install(tmp_path, {"__init__.py": "def norm_reduce_columns(columns): return 7\n"})
+    install(tmp_path, {"__init__.py": "def norm_reduce_columns(columns): return 8\n"})
     done = fresh_python(
         """
         import os, threading
@@ -348,10 +280,10 @@ def test_a_child_of_a_process_that_is_just_choosing_chooses_itself(fresh_python,
         print(status)
         """,
         path=[tmp_path],
-        TEFL_KERNEL_BACKEND="acme",
+        TEFL_KERNEL_BACKEND="chip",
         timeout=60,
     )
-    assert done.stdout == "7\n"
+    assert done.stdout == "8\n"
 
 
 def test_a_tree_of_links_is_a_tree(fresh_python, tmp_path: Path) -> None:
@@ -365,13 +297,13 @@ def test_a_tree_of_links_is_a_tree(fresh_python, tmp_path: Path) -> None:
         "from tefl.kernels import spec; print(spec.describe())\n"
         "from tefl.kernels.triton.language import reduce; print(reduce.__doc__)",
         path=[tmp_path],
-        TEFL_KERNEL_BACKEND="acme",
+        TEFL_KERNEL_BACKEND="chip",
     )
     assert "language/reduce.py" in done.stdout.splitlines()[0]
     assert "Links" in done.stdout.splitlines()[1]
 
 
 def test_asking_for_the_backend_does_not_choose_it(fresh_python, tmp_path: Path) -> None:
-    install(tmp_path, {"language/_acme.py": ""})
-    code = CLAIM + "    print(spec.active_backend()); claim('acme'); print(spec.active_backend())"
-    assert fresh_python(code, path=[tmp_path]).stdout.split() == ["None", "acme"]
+    install(tmp_path, {"language/_chip.py": ""})
+    code = CLAIM + "    print(spec.active_backend()); claim('chip'); print(spec.active_backend())"
+    assert fresh_python(code, path=[tmp_path]).stdout.split() == ["None", "chip"]

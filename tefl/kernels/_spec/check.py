@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from tefl._errors import nearest, one_line
+from tefl._errors import SpecError, nearest, one_line
 
+from .contents import contents_of
+from .exports import changed_exports, constants
+from .imports import unfound_imports
 from .layout import misplaced, override_of
 from .names import changed_signatures, imports_nothing_gives, missing_names
 from .order import cycles
@@ -19,7 +22,7 @@ from .own import TOP, OwnImports
 from .rules import PACKAGE, TRUNK, files_of, rule_for
 from .source import Source, SpecCall
 
-__all__ = ["KINDS", "Finding", "Pair", "check_tree", "check_trunk", "record"]
+__all__ = ["HARMLESS", "KINDS", "Finding", "Pair", "check_tree", "check_trunk", "record"]
 
 KINDS = {
     "unknown-path": "trunk has no such file or folder",
@@ -30,15 +33,20 @@ KINDS = {
     "unknown-hook": "trunk asks for no function of that name",
     "unused": "a file that overrides nothing, and that the hooks do not import",
     "undefined-name": "a name that nothing defines or no import finds, or one that trunk's file exports",
-    "signature": "a function takes other arguments than trunk's",
+    "no-function": "a hook that is a number, a text or the like",
+    "signature": "a function takes other arguments than trunk's, or lacks the `@triton.jit` of trunk's",
     "trunk-changed": "trunk's file is not the one that the file was written against",
     "no-record": "the file does not say which one that was",
     "cycle": "files import one another while they are imported",
     "syntax": "the file is no Python",
+    "not-source": "what lies in the tree is no Python file that can be read",
     "backend-branch": "a file of trunk asks which backend is active",
     "not-specialisable": "a file of trunk calls `spec` where the rules do not let it",
 }
 """What can be found, with its meaning."""
+
+HARMLESS = frozenset({"identical", "relative-import", "trunk-changed", "no-record"})
+"""Kinds that do not keep a tree from working."""
 
 _RECORD = re.compile(rb"^# trunk sha256: ([0-9a-f]+)\r?\n", re.MULTILINE)
 
@@ -60,7 +68,8 @@ class Pair:
     """A tree beside the trunk that it specialises."""
 
     def __init__(self, tree: Path, trunk: Path = TRUNK) -> None:
-        self.tree = {path: Source.read(file, path) for path, file in files_of(tree).items()}
+        files, self.strays = contents_of(tree)
+        self.tree = {path: Source.read(file, path) for path, file in files.items()}
         self.trunk = {path: Source.read(file, path) for path, file in files_of(trunk).items()}
         self.own = OwnImports(tree, self.tree)
 
@@ -84,6 +93,12 @@ class Pair:
         """What trunk asks a backend for, with the place."""
         return {call.name: (source, call) for source in self.trunk.values() for call in source.spec_calls}
 
+    @cached_property
+    def given(self) -> frozenset[str]:
+        """The packages that trunk needs itself."""
+        imports = [one.module for source in self.trunk.values() for one in source.imports]
+        return frozenset(module.partition(".")[0] for module in imports) - {"tefl"}
+
     @property
     def top(self) -> Source | None:
         return self.tree.get(TOP)
@@ -103,12 +118,13 @@ def check_tree(tree: Path, trunk: Path = TRUNK) -> list[Finding]:
             f"{tree} is no folder: give a backend's tree, or the name of an installed one"
         )
     pair = Pair(tree, trunk)
+    strays = [Finding("not-source", tree / path, 1, said) for path, said in pair.strays.items()]
     broken = [found for source in pair.tree.values() for found in _unreadable(source)]
     if broken:
-        return broken
+        return sorted([*strays, *broken], key=_order)
     places = [_at(pair.tree[path], 1, kind, said) for kind, path, said in misplaced(pair.tree, pair.trunk)]
     parts = (_identical, _relative, _recorded, _hooks, _idle, _undefined, _signatures, _cycles)
-    return sorted([*places, *(found for part in parts for found in part(pair))], key=_order)
+    return sorted([*strays, *places, *(found for part in parts for found in part(pair))], key=_order)
 
 
 def check_trunk(backends: Collection[str], trunk: Path = TRUNK) -> list[Finding]:
@@ -121,17 +137,29 @@ def check_trunk(backends: Collection[str], trunk: Path = TRUNK) -> list[Finding]
 def record(tree: Path, trunk: Path = TRUNK) -> list[Path]:
     """Write into each overriding file which version of trunk's file it was written against.
 
-    Returns the files that this changed.
+    Returns the files that this changed. `SpecError` where one cannot be read or written.
     """
     changed = []
     for path, source in Pair(tree, trunk).overrides.items():
-        before = source.file.read_bytes()
+        before = _bytes_of(source.file)
         code = _RECORD.sub(b"", _without_mark(before))
         after = f"# trunk sha256: {fingerprint(trunk / path)}\n".encode() + code
         if after != before:
-            source.file.write_bytes(after)
+            try:
+                source.file.write_bytes(after)
+            except OSError as error:
+                raise SpecError(
+                    f"{source.file} cannot be written, so nothing is recorded there: {one_line(error)}"
+                ) from error
             changed.append(source.file)
     return changed
+
+
+def _bytes_of(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise SpecError(f"{file} cannot be read: {one_line(error)}") from error
 
 
 def _without_mark(text: bytes) -> bytes:
@@ -153,7 +181,7 @@ def _order(finding: Finding) -> tuple[str, int, str]:
 
 def _unreadable(source: Source) -> Iterator[Finding]:
     try:
-        _ = source.tree
+        source.demand_python()
     except SyntaxError as error:
         yield _at(source, error.lineno or 1, "syntax", one_line(error))
 
@@ -192,6 +220,10 @@ def _hooks(pair: Pair) -> Iterator[Finding]:
         if name not in pair.hooks:
             hint = f"{nearest(name, pair.hooks)}; a name of the tree's own starts with an underscore"
             yield _at(pair.top, line, "unknown-hook", f"trunk has no hook {name!r}; {hint}")
+            continue
+        path, there = pair.beside_top.get(name, (TOP, name))
+        if there is not None and (at := constants(pair.tree[path]).get(there)) is not None:
+            yield _at(pair.tree[path], at, "no-function", f"{name!r} must be a function, as trunk calls it")
 
 
 def _idle(pair: Pair) -> Iterator[Finding]:
@@ -228,13 +260,15 @@ def _undefined(pair: Pair) -> Iterator[Finding]:
             yield _at(source, line, "undefined-name", f"{name!r} is not defined")
         for line, message in imports_nothing_gives(source, pair.effective, PACKAGE):
             yield _at(source, line, "undefined-name", message)
+        for line, message in unfound_imports(source, pair.own, pair.given):
+            yield _at(source, line, "undefined-name", message)
+        for imported, _, (other, there) in pair.own.of(source):
+            if there is not None and there not in pair.tree[other].bound:
+                message = f"{pair.tree[other].file} has no {there!r}"
+                yield _at(source, imported.line, "undefined-name", message)
         if path in pair.overrides:
             for message in missing_names(source, pair.trunk[path]):
                 yield _at(source, 1, "undefined-name", message)
-    for name, (path, there) in pair.beside_top.items():
-        if there is not None and there not in pair.tree[path].bound and pair.top is not None:
-            line = pair.top.bound.get(name, 1)
-            yield _at(pair.top, line, "undefined-name", f"{pair.tree[path].file} has no {there!r}")
 
 
 def _signatures(pair: Pair) -> Iterator[Finding]:
@@ -253,6 +287,9 @@ def _signatures(pair: Pair) -> Iterator[Finding]:
             count = f"{call.arguments} argument{'' if call.arguments == 1 else 's'}"
             message = f"trunk calls {name!r} with {count} ({asking.path}:{call.line})"
             yield _at(answering, function.lineno, "signature", message)
+        if call.on_globals:
+            for line, message in changed_exports(answering, function, asking, pair):
+                yield _at(answering, line, "signature", message)
 
 
 def _function_of(
@@ -274,7 +311,8 @@ def _takes(function: ast.FunctionDef | ast.AsyncFunctionDef, count: int) -> bool
 
 def _cycles(pair: Pair) -> Iterator[Finding]:
     for source, line, chain in cycles(pair.effective, pair.tree, pair.own):
-        message = f"{' -> '.join(chain)}: import inside the function that needs it"
+        remedy = "import inside the function that needs it, and leave `spec` and `spec_func` to trunk"
+        message = f"{' -> '.join(chain)}: {remedy}"
         yield _at(source, line, "cycle", message)
 
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from tefl._errors import SpecError, nearest
+from tefl._errors import SpecError, nearest, one_line
 
+from .contents import contents_of_tree
 from .layout import override_of
-from .loading import import_top, is_half_imported, raising_spec_errors
-from .rules import files_of, module_name, rule_for, trunk_files
+from .loading import import_top, is_half_imported, noting_failures, raising_spec_errors
+from .rules import module_name, rule_for, trunk_files
 from .text import hooks_of_trunk
 from .trees import Tree
 
-__all__ = ["call", "fetch", "fetch_like"]
+__all__ = ["Wrong", "call", "checked", "fetch", "fetch_like"]
+
+Wrong = Callable[..., "str | None"]
+"""Of an answer and the arguments that it was given for: what is wrong with it, None where nothing is."""
 
 _checked: set[Tree] = set()
 
@@ -31,8 +36,8 @@ def fetch(tree: Tree, name: str) -> Callable[..., Any] | None:
         raise SpecError(f"{top.__file__}: {name!r} must be a function, got {found!r}")
     if is_half_imported(top):
         raise SpecError(
-            f"cycle: {_said(tree, top)}, imports trunk while it is imported itself, and trunk asks it for "
-            f"{name!r}: import trunk inside the functions that need it"
+            f"cycle: {_said(tree, top)}, is asked for {name!r} before its own import has ended, by what it "
+            "imports: import trunk inside the functions that need it, and leave spec_func to trunk"
         )
     return None
 
@@ -52,6 +57,27 @@ def fetch_like(tree: Tree, name: str, default: Callable[..., Any]) -> Callable[.
         except ValueError:  # a builtin that does not tell its arguments
             pass
     return found
+
+
+def checked(tree: Tree, name: str, function: Callable[..., Any], wrong: Wrong) -> Callable[..., Any]:
+    """The function with a look at each answer, remembered as the functions that trunk asks for are pure.
+
+    The `SpecError` of a bad answer names the tree; what else the function raises is a failure of the call.
+    """
+    where = _said(tree, sys.modules[tree.package])
+
+    @functools.lru_cache(maxsize=1024)
+    def answer(*args: Any) -> Any:
+        with noting_failures(tree, name):
+            try:
+                found = function(*args)
+            except SystemExit as error:
+                raise SpecError(f"{where}: {name} failed: {one_line(error)}") from error
+            if (said := wrong(found, *args)) is not None:
+                raise SpecError(f"{where}: {name}({', '.join(map(str, args))}) answers {found!r}: {said}")
+            return found
+
+    return functools.update_wrapper(answer, function)
 
 
 def call(tree: Tree, name: str, *args: Any) -> Any:
@@ -93,7 +119,7 @@ def _demand_known_hooks(tree: Tree, top: ModuleType) -> None:
 def _demand_used(tree: Tree) -> None:
     """Files that override nothing are there for the hooks: one that the hooks do not import is a mistake."""
     trunk = trunk_files()
-    for path, file in files_of(tree.folder).items():
+    for path, file in contents_of_tree(tree).files.items():
         idle = path in trunk and not override_of(path, trunk)
         if idle and module_name(path, tree.package) not in sys.modules:
             raise SpecError(

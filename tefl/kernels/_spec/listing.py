@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from tefl._errors import SpecError, one_line
 
+from .contents import contents_of_tree
 from .layout import override_of
+from .loading import failure_of
 from .own import hooks_of
-from .rules import TRUNK, files_of, module_name, rule_for
+from .rules import module_name, rule_for, trunk_files
 from .source import Source
 from .trees import Tree
 
-__all__ = ["Origin", "answered_hooks", "origins", "overridden"]
+__all__ = ["Origin", "answered_hooks", "origins", "overridden", "summary"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ def origins(tree: Tree | None) -> list[Origin]:
 
 
 def _origins(tree: Tree | None, offered: set[str]) -> list[Origin]:
-    trunk, own = files_of(TRUNK), files_of(tree.folder) if tree is not None else {}
+    trunk, own = trunk_files(), contents_of_tree(tree).files if tree is not None else {}
     helpers = [path for path in own if path not in trunk and rule_for(path).files]
     found = []
     for path in sorted({*trunk, *helpers}):
@@ -54,9 +58,35 @@ def _origins(tree: Tree | None, offered: set[str]) -> list[Origin]:
     return found
 
 
+def summary(tree: Tree) -> str:
+    """What a tree changes; or why it cannot be used: what has failed in this process, and where nothing of
+    trunk's was imported yet, what reading it finds."""
+    if (failure := failure_of(tree)) is not None:
+        return f"cannot be used: {failure}"
+    if not _trunk_is_imported() and (fault := _fault(tree)) is not None:
+        return f"a fault, by `python -m tefl spec check`: {fault}"
+    return _changes(tree)
+
+
+def _trunk_is_imported() -> bool:
+    return all(module_name(path) in sys.modules for path in trunk_files() if path.startswith("ops/"))
+
+
+@cache
+def _fault(tree: Tree) -> str | None:
+    from .check import HARMLESS, check_tree
+
+    return next((str(found) for found in check_tree(tree.folder) if found.kind not in HARMLESS), None)
+
+
+@cache
+def _changes(tree: Tree) -> str:
+    return ", ".join([*overridden(tree), *answered_hooks(tree)]) or "nothing changed"
+
+
 def overridden(tree: Tree) -> list[str]:
     """Trunk's files that a tree's stand in for."""
-    return [path for path in files_of(tree.folder) if override_of(path, files_of(TRUNK))]
+    return [path for path in contents_of_tree(tree).files if override_of(path, trunk_files())]
 
 
 def answered_hooks(tree: Tree) -> list[str]:

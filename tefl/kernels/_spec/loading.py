@@ -13,12 +13,20 @@ from types import ModuleType
 
 from tefl._errors import SpecError, one_line
 
+from .contents import contents_of_tree
 from .layout import override_of
-from .rules import files_of, module_name, overridable, trunk_files
+from .rules import module_name, overridable, trunk_files
 from .text import exported_names
 from .trees import Tree
 
-__all__ = ["import_top", "is_half_imported", "mount", "raising_spec_errors"]
+__all__ = [
+    "failure_of",
+    "import_top",
+    "is_half_imported",
+    "mount",
+    "noting_failures",
+    "raising_spec_errors",
+]
 
 
 @contextlib.contextmanager
@@ -29,8 +37,27 @@ def raising_spec_errors(what: str) -> Iterator[None]:
         yield
     except SpecError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # SystemExit too: a tree must not end the caller's program
         raise SpecError(f"{what}: {one_line(error)}") from error
+
+
+_failures: dict[tuple[Tree, str], str] = {}
+
+
+@contextlib.contextmanager
+def noting_failures(tree: Tree, what: str) -> Iterator[None]:
+    """Keep the `SpecError` that comes out, for `failure_of`, until the same thing succeeds."""
+    try:
+        yield
+    except SpecError as error:
+        _failures[tree, what] = str(error)
+        raise
+    _failures.pop((tree, what), None)
+
+
+def failure_of(tree: Tree) -> str | None:
+    """Why the kernels of this process do not load or run with a tree; None where nothing of it has failed."""
+    return next((error for (failed, _), error in _failures.items() if failed == tree), None)
 
 
 class _TreeLoader(SourceFileLoader):
@@ -57,6 +84,10 @@ class _TreeLoader(SourceFileLoader):
         if self._alias_of is not None:
             module.__spec__ = self._alias_of
             return
+        with noting_failures(self._tree, module.__name__):
+            self._execute(module)
+
+    def _execute(self, module: ModuleType) -> None:
         of_backend = f"{self.path}, of kernel backend {self._tree.backend!r},"
         with raising_spec_errors(f"{of_backend} cannot be imported"):
             super().exec_module(module)
@@ -79,7 +110,7 @@ def mount(tree: Tree) -> None:
     `SpecError` where one that stands in for trunk's has been imported under a name of its own before.
     """
     loader = functools.partial(_TreeLoader, tree)
-    files = files_of(tree.folder)
+    files = contents_of_tree(tree).files
     for path, file in files.items():
         name = module_name(path, tree.package)
         if override_of(path, trunk_files()) and name in sys.modules:

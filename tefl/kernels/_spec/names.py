@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from .rules import module_name
 from .source import Function, Source
 
-__all__ = ["changed_signatures", "imports_nothing_gives", "missing_names"]
+__all__ = ["changed_signatures", "imports_nothing_gives", "is_jitted", "missing_names"]
 
 
 def missing_names(override: Source, trunk: Source) -> Iterator[str]:
@@ -48,6 +48,14 @@ def changed_signatures(
             ours, theirs = _signature(function), _signature(trunk[name])
             if ours != theirs:
                 yield function.lineno, f"{name}({ours}) takes other arguments than trunk's {name}({theirs})"
+            elif is_jitted(trunk[name]) and not is_jitted(function):
+                yield function.lineno, f"{name} is no @triton.jit function, and trunk's is"
+
+
+def is_jitted(function: Function) -> bool:
+    """Whether one of its decorators is a ``jit``, with options or without."""
+    names = [ast.unparse(one.func if isinstance(one, ast.Call) else one) for one in function.decorator_list]
+    return any(name.rpartition(".")[2].endswith("jit") for name in names)
 
 
 def _signature(function: Function) -> str:

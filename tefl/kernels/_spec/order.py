@@ -46,8 +46,8 @@ class _Graph:
             if imported.at_import and not imported.level:
                 for target in self._targets(node, imported.module, imported.name):
                     yield target, imported.line
-        if f"tree:{TOP}" in self.sources and not node.startswith("tree:"):
-            yield from ((f"tree:{TOP}", call.line) for call in source.spec_calls)
+        if f"tree:{TOP}" in self.sources:
+            yield from ((f"tree:{TOP}", call.line) for call in source.spec_calls if call.at_import)
 
     def _targets(self, node: str, module: str, name: str | None) -> Iterator[str]:
         """The module, the submodule that ``from module import name`` means, and the packages on the way."""

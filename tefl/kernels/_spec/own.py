@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from .rules import files_of
+from .contents import contents_of
 from .source import Import, Source
 
 __all__ = ["OwnImports", "hooks_of"]
@@ -62,6 +62,17 @@ class OwnImports:
         names.update({name: names.get(name, 1) for name in top.exported if name in top.bound})
         return {name: line for name, line in names.items() if not name.startswith("_")}
 
+    def is_beside(self, module: str, level: int) -> bool:
+        """Whether the file or folder of a module is there, for one that the top ``__init__.py`` names
+        relatively, or whose name begins as the path of the tree, or of the folder around it, ends."""
+        parts = tuple(filter(None, module.split(".")))
+        if level:
+            places = [(*self._folders[: len(self._folders) - level + 1], *parts)]
+        else:
+            around = [(folders, _below(folders, parts)) for folders in (self._folders, self._folders[:-1])]
+            places = [(*folders, *below) for folders, below in around if below is not None]
+        return any(Path(*place).is_dir() or Path(f"{Path(*place)}.py").exists() for place in places)
+
     def _base(self, path: str, imported: Import) -> tuple[str, ...] | None:
         """The module of an import statement below the tree; None where it is elsewhere."""
         parts = tuple(filter(None, imported.module.split(".")))
@@ -100,5 +111,5 @@ def _below(folders: tuple[str, ...], module: tuple[str, ...]) -> tuple[str, ...]
 
 def hooks_of(folder: Path) -> dict[str, int]:
     """The hooks that a tree offers, with their lines. SyntaxError where a file is no Python."""
-    tree = {path: Source.read(file, path) for path, file in files_of(folder).items()}
+    tree = {path: Source.read(file, path) for path, file in contents_of(folder).files.items()}
     return OwnImports(folder, tree).hooks()

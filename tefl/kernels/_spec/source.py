@@ -5,14 +5,21 @@ from __future__ import annotations
 import ast
 import builtins
 import io
+import re
 import symtable
 import tokenize
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
-__all__ = ["Import", "Source", "SpecCall"]
+from tefl._errors import one_line
+
+__all__ = ["Function", "Import", "Source", "SpecCall", "own_level"]
+
+T = TypeVar("T")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -30,6 +37,8 @@ class Import:
     line: int
     at_import: bool
     """Whether it runs when the file is imported, and not only when a function in it is called."""
+    optional: bool = False
+    """Whether the file may do without: under an ``if``, or where an ImportError is caught."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +51,10 @@ class SpecCall:
     """Positional arguments after the name."""
     default: str | None
     """The name of the function that ``spec_func`` gives where a backend has none."""
+    on_globals: bool
+    """Whether it is given ``globals()``: what the file exports may be changed."""
     line: int
+    at_import: bool
 
 
 @dataclass(frozen=True)
@@ -53,23 +65,39 @@ class Source:
     path: str
     text: str
     undecodable: str = ""
-    """Why there is no text: it is not in the encoding that it claims."""
+    """Why there is no text: it cannot be read, or not in the encoding that it claims."""
 
     @staticmethod
     def read(file: Path, path: str) -> Source:
         """Read a file, in the encoding that Python would. SyntaxError comes with the first look at `tree`."""
-        data = file.read_bytes()
         try:
+            data = file.read_bytes()
             encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
             return Source(file, path, data.decode(encoding).replace("\r\n", "\n"))
-        except (SyntaxError, UnicodeDecodeError) as error:
+        except (SyntaxError, ValueError, OSError) as error:
             return Source(file, path, "", str(error))
 
     @cached_property
     def tree(self) -> ast.Module:
         if self.undecodable:
             raise SyntaxError(self.undecodable, (str(self.file), 1, None, None))
-        return ast.parse(self.text, str(self.file))
+        return self._raising_syntax_errors(lambda: ast.parse(self.text, str(self.file)))
+
+    def demand_python(self) -> None:
+        """SyntaxError where Python could not compile it; `tree` finds less."""
+        code = self.tree
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self._raising_syntax_errors(lambda: compile(code, str(self.file), "exec", dont_inherit=True))
+
+    def _raising_syntax_errors(self, parse: Callable[[], T]) -> T:
+        try:
+            return parse()
+        except SyntaxError as error:
+            error.filename = error.filename or str(self.file)
+            raise
+        except (ValueError, RecursionError, MemoryError) as error:  # a NUL byte; thousands of brackets
+            raise SyntaxError(one_line(error), (str(self.file), 1, None, None)) from error
 
     @cached_property
     def functions(self) -> dict[str, Function]:
@@ -80,7 +108,7 @@ class Source:
     def bound(self) -> dict[str, int]:
         """Every name that the module's own level binds, imports included, with its line."""
         names: dict[str, int] = {}
-        for node in _own_level(self.tree):
+        for node in own_level(self.tree):
             if isinstance(node, (Function, ast.ClassDef)):
                 names.setdefault(node.name, node.lineno)
             elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -108,8 +136,10 @@ class Source:
 
     @cached_property
     def spec_calls(self) -> tuple[SpecCall, ...]:
+        at_import = {id(node) for node in own_level(self.tree)}
         calls = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
-        return tuple(call for node in calls if (call := _spec_call(node)) is not None)
+        found = (_spec_call(node, id(node) in at_import) for node in calls)
+        return tuple(call for call in found if call is not None)
 
     def undefined(self) -> dict[str, int]:
         """Names that are used and that neither the module nor Python defines, with their first line."""
@@ -134,7 +164,7 @@ class Source:
         return ast.dump(tree)
 
 
-def _own_level(tree: ast.Module) -> Iterator[ast.AST]:
+def own_level(tree: ast.Module) -> Iterator[ast.AST]:
     """The nodes that run in the module's own scope, the bodies of functions and classes left out."""
     pending: list[ast.AST] = list(tree.body)
     while pending:
@@ -144,33 +174,45 @@ def _own_level(tree: ast.Module) -> Iterator[ast.AST]:
             pending.extend(ast.iter_child_nodes(node))
 
 
-def _imports(node: ast.AST, at_import: bool) -> Iterator[Import]:
+def _imports(node: ast.AST, at_import: bool, optional: bool = False) -> Iterator[Import]:
     for child in ast.iter_child_nodes(node):
+        when = child.lineno if isinstance(child, ast.stmt) else 0, at_import, optional
         if isinstance(child, ast.ImportFrom):
             for alias in child.names:
-                bound = alias.asname or alias.name
-                yield Import(child.module or "", child.level, alias.name, bound, child.lineno, at_import)
+                yield Import(child.module or "", child.level, alias.name, alias.asname or alias.name, *when)
         elif isinstance(child, ast.Import):
             for alias in child.names:
-                bound = alias.asname or alias.name.partition(".")[0]
-                yield Import(alias.name, 0, None, bound, child.lineno, at_import)
+                yield Import(alias.name, 0, None, alias.asname or alias.name.partition(".")[0], *when)
         else:
             inside = isinstance(child, (Function, ast.Lambda)) or _is_type_checking(child)
-            yield from _imports(child, at_import and not inside)
+            yield from _imports(child, at_import and not inside, optional or _may_do_without(child))
+
+
+def _may_do_without(node: ast.AST) -> bool:
+    """Whether imports inside may fail, or not be tried, and the file still works."""
+    if isinstance(node, ast.Try):
+        caught = [ast.unparse(one.type) if one.type is not None else "Exception" for one in node.handlers]
+    elif isinstance(node, ast.With):
+        caught = [ast.unparse(item.context_expr) for item in node.items]
+    else:
+        return isinstance(node, ast.If)
+    return any(re.search(r"\b(ImportError|ModuleNotFoundError|Exception|BaseException)\b", c) for c in caught)
 
 
 def _is_type_checking(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
 
 
-def _spec_call(node: ast.Call) -> SpecCall | None:
+def _spec_call(node: ast.Call, at_import: bool) -> SpecCall | None:
     function = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
     first = node.args[0] if node.args else None
     if function not in ("spec", "spec_func") or not isinstance(first, ast.Constant):
         return None
     others = [*node.args[1:], *(keyword.value for keyword in node.keywords if keyword.arg == "default")]
     default = others[0].id if function == "spec_func" and others and isinstance(others[0], ast.Name) else None
-    return SpecCall(function, str(first.value), len(node.args) - 1, default, node.lineno)
+    on_globals = any(ast.unparse(argument) == "globals()" for argument in node.args[1:])
+    arguments = len(node.args) - 1
+    return SpecCall(function, str(first.value), arguments, default, on_globals, node.lineno, at_import)
 
 
 def _scopes(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:

@@ -53,7 +53,8 @@ def tree_of(backend: str) -> Tree:
     tree = find_tree(backend)
     if tree is None:
         installed = f"installed are {', '.join(names())}" if names() else "none is"
-        raise SpecError(f"kernel backend {backend!r} is not installed; {installed}")
+        looked = f"an entry point of the group {GROUP!r} makes one known"
+        raise SpecError(f"kernel backend {backend!r} is not installed; {installed} ({looked})")
     return tree
 
 
@@ -95,7 +96,7 @@ def _located(backend: str, source: str, value: str) -> Tree:
         spec = importlib.util.find_spec(module)
     except SpecError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # SystemExit too: a package must not end the caller's program
         raise SpecError(f"{where}: its package cannot be imported: {_blamed(error)}") from error
     found_in = list(spec.submodule_search_locations or ()) if spec is not None else []
     folders = list(dict.fromkeys(Path(folder) for folder in found_in if Path(folder).is_dir()))

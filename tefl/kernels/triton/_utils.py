@@ -20,6 +20,9 @@ __all__ = [
 ]
 
 _INTERPRETED_MULTIPROCESSORS = 2  # more programs than one, so that partial sums are added up there too
+_MOST_ELEMENTS = 1 << 20  # Triton's own limit for a tile
+_MOST_WARPS = 32  # 1024 threads
+_REDUCED_ROWS = 64  # of partial sums, which one program adds up at a time
 
 
 @dataclass(frozen=True)
@@ -87,9 +90,41 @@ def _warps(elements: int) -> int:
     return max(4, min(16 if elements <= 16384 else 32, elements // 512))
 
 
+# What is wrong with an answer that is not ours: kernels launched with such a one would leave out a part.
+
+
+def _wrong_tile(tile: object, columns: int) -> str | None:
+    if not isinstance(tile, Tile):
+        return f"wanted a {__name__}.Tile"
+    for name, most in (("rows", _MOST_ELEMENTS), ("columns", _MOST_ELEMENTS), ("num_warps", _MOST_WARPS)):
+        if (said := _wrong_width(getattr(tile, name), most)) is not None:
+            return f"{name}: {said}"
+    if tile.rows * tile.columns > _MOST_ELEMENTS:
+        return f"wanted at most {_MOST_ELEMENTS} elements"
+    if not tile.loops and tile.columns < columns:
+        return f"wanted all {columns} columns of a row, or a tile that loops"
+    return None
+
+
+def _wrong_reduce_columns(width: object, columns: int) -> str | None:
+    return _wrong_width(width, _MOST_ELEMENTS // _REDUCED_ROWS)
+
+
+def _wrong_width(width: object, most: int) -> str | None:
+    if type(width) is int and 0 < width <= most and width == _power_of_two(width):
+        return None
+    return f"wanted a power of two, at most {most}"
+
+
+def _wrong_count(count: object, *_: object) -> str | None:
+    return None if type(count) is int and count > 0 else "wanted a positive int"
+
+
 # A backend's own shapes, where it has some; the functions themselves where it has none.
-norm_forward_tile = spec_func("norm_forward_tile", default=default_norm_forward_tile)
-norm_backward_tile = spec_func("norm_backward_tile", default=default_norm_backward_tile)
-norm_programs = spec_func("norm_programs", default=default_norm_programs)
-norm_reduce_columns = spec_func("norm_reduce_columns", default=default_norm_reduce_columns)
-multiprocessors = spec_func("multiprocessors", default=default_multiprocessors)
+norm_forward_tile = spec_func("norm_forward_tile", default=default_norm_forward_tile, wrong=_wrong_tile)
+norm_backward_tile = spec_func("norm_backward_tile", default=default_norm_backward_tile, wrong=_wrong_tile)
+norm_programs = spec_func("norm_programs", default=default_norm_programs, wrong=_wrong_count)
+norm_reduce_columns = spec_func(
+    "norm_reduce_columns", default=default_norm_reduce_columns, wrong=_wrong_reduce_columns
+)
+multiprocessors = spec_func("multiprocessors", default=default_multiprocessors, wrong=_wrong_count)

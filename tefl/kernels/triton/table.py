@@ -57,6 +57,8 @@ def unavailable(facts: Facts) -> str | None:
     """Why Triton kernels cannot serve tensors such as these; None where they can."""
     if find_spec("triton") is None:
         return "Triton is not installed; pip install tefl[triton]"
+    if _env.is_set(_BACKEND):
+        _spec().warn_if_late()
     if facts.provider is not None and (late := _spec().late_for(facts.provider)):
         return str(late)
     runs_on = facts.computes_on
