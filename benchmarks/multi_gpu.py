@@ -124,6 +124,11 @@ def copies(options: argparse.Namespace) -> Any:
     return json.loads(succeed(done).splitlines()[-1])
 
 
+def is_telling(line: str) -> bool:
+    """Whether a line says how a rank ended: ours, or that of NCCL's watchdog, which ends the process."""
+    return line.startswith("ended:") or "caught collective operation timeout" in line
+
+
 def killed(options: argparse.Namespace) -> Any:
     """One rank is killed: how long the others take to end, and what they say.
 
@@ -140,7 +145,7 @@ def killed(options: argparse.Namespace) -> Any:
             subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         )
     said = [rank.communicate(timeout=300)[0] for rank in ranks]
-    lines = [line for text in said for line in text.splitlines() if line.startswith("ended:")]
+    lines = [line for text in said for line in text.splitlines() if is_telling(line)]
     return {
         "seconds": time.monotonic() - start,
         "time_out": PATIENCE,

@@ -121,7 +121,7 @@ def several_gpus_table(facts: dict[str, Any]) -> list[str]:
     if "seconds" in facts.get("killed", {}):
         killed = facts["killed"]
         lines.append(
-            f"| a rank is killed: the others end with an error after | {killed['seconds']:.0f} s | "
+            f"| a rank is killed: all have ended, start-up included, after | {killed['seconds']:.0f} s | "
             f"time-out of {killed['time_out']:.0f} s |"
         )
     return lines

@@ -17,6 +17,8 @@ class AliasBackend final : public DeviceBackend {
                Timeout timeout);
   ~AliasBackend() override;
 
+  /// Gloo begins messages one by one, which torch's batch_isend_irecv does at less cost than a group of them.
+  bool supportsCoalescing() const override { return !on_host_; }
   void shutdown() override { inner_->shutdown(); }
 
  protected:

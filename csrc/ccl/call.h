@@ -12,7 +12,7 @@
 
 namespace tefl::ccl {
 
-/// Who calls what, the how-maniest call of the group it is, where, and how much data it moves.
+/// Who calls what, as which call of the group, where, and how much data it moves.
 struct Call {
   c10d::OpType type;
   const char* name;                 // as torch.distributed spells it: "all_reduce"

@@ -21,7 +21,7 @@ class DeviceBackend : public c10d::Backend {
   DeviceBackend(int rank, int size, const c10::intrusive_ptr<c10d::Store>& store, Timeout timeout);
 
   const std::string getBackendName() const final { return "tefl"; }
-  bool supportsCoalescing() const final { return true; }
+  bool supportsCoalescing() const override { return true; }
   void startCoalescing() final;
   Work endCoalescing() final;
   void setSequenceNumberForGroup() final {}

@@ -10,7 +10,7 @@ from .types import Deviation, UndeclaredWrite
 __all__ = ["EXHAUSTION", "must_surface"]
 
 EXHAUSTION = (MemoryError, RecursionError, torch.OutOfMemoryError)
-"""Want of memory or of stack, which may be the caller's."""
+"""Errors of running out of memory or of stack, which may be the caller's doing."""
 
 _SURFACING_TYPES = (
     *EXHAUSTION,

@@ -1,19 +1,19 @@
-"""What trunk's files say of themselves, read by patterns: parsing them would cost an import milliseconds.
+"""What trunk's files say of themselves, found by text: parsing them would cost an import milliseconds.
 
 Trunk is ours, and written so that this finds all; a test compares it with what parsing finds.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from functools import cache
+from itertools import pairwise
 
 from .rules import trunk_files
 
 __all__ = ["exported_names", "hooks_of_trunk"]
 
-_ASKED = re.compile(r"spec(?:_func)?\(\s*[\"'](\w+)[\"']")
+_CALLS = "spec(", "spec_func("
 
 
 @cache
@@ -23,10 +23,11 @@ def hooks_of_trunk() -> frozenset[str]:
 
 
 def _asked_in(text: str) -> Iterator[str]:
-    for match in _ASKED.finditer(text):
-        before = text[match.start() - 1 : match.start()]
-        if not before.isidentifier():  # not find_spec; a pattern that says so is twenty times as slow
-            yield match[1]
+    for call in _CALLS:
+        for before, after in pairwise(text.split(call)):
+            argument = after.lstrip()
+            if argument[:1] in {'"', "'"} and not before[-1:].isidentifier():  # not find_spec
+                yield argument[1:].partition(argument[0])[0]
 
 
 def exported_names(path: str) -> list[str]:
