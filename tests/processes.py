@@ -13,6 +13,11 @@ OURS = ("TE_FL_", "TEFL_")
 Result = subprocess.CompletedProcess[str]
 
 
+def raised(stderr: str) -> str:
+    """The exception that ended a process: the last line but for the notes of who ran."""
+    return [line for line in stderr.splitlines() if line.strip() and not line.startswith("tefl: while ")][-1]
+
+
 def environment(
     *folders: Path, without: tuple[str, ...] = (), autoload: bool = False, **variables: str
 ) -> dict[str, str]:

@@ -55,6 +55,7 @@ AliasBackend::Work AliasBackend::run(const Call& call, Tensors outputs, Start st
                     ? run_waited(call, std::move(outputs), std::move(start), std::move(finish))
                     : run_by_host(call, std::move(outputs), std::move(start), std::move(finish)));
   }
+  TORCH_INTERNAL_ASSERT(!finish, "a library of a device other than the host is to do all of ", call.name);
   // The inner group goes by the current stream, which is the same under both names.
   auto inner = start();
   if (!inner) return inner;  // NCCL's answer to a call that is not asynchronous: it is in the current stream

@@ -10,6 +10,7 @@ constexpr std::chrono::milliseconds kOften{2};
 void Comparer::add(const Call& call) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
+    if (ending_) return;
     entries_.push_back({call, Clock::now() + ledger_->timeout()});
     if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
   }

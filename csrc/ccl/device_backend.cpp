@@ -95,8 +95,10 @@ Call DeviceBackend::coalesced_call() const {
 }
 
 void DeviceBackend::startCoalescing() {
-  coalescing_ = true;
+  // Torch does not end a group whose calls raise: what is left of one goes, its works to nobody.
+  if (std::exchange(coalescing_, false)) end_group(coalesced_call(), std::exchange(coalesced_, {}));
   begin_group(coalesced_call());
+  coalescing_ = true;
 }
 
 DeviceBackend::Work DeviceBackend::endCoalescing() {
@@ -175,6 +177,17 @@ DeviceBackend::Work DeviceBackend::allgather(Lists& outputs, Tensors& inputs,
 DeviceBackend::Work DeviceBackend::allgather_coalesced(Lists& outputs, Tensors& inputs,
                                                        const c10d::AllgatherOptions& opts) {
   const auto call = named(OpType::ALLGATHER_COALESCED, "all_gather_coalesced");
+  TORCH_CHECK_VALUE(outputs.size() == static_cast<size_t>(getSize()), call.name, ": got ", outputs.size(),
+                    " lists of outputs, wants one for each of ", getSize(), " ranks");
+  for (size_t rank = 0; rank < outputs.size(); ++rank) {
+    TORCH_CHECK_VALUE(outputs[rank].size() == inputs.size(), call.name, ": got ", outputs[rank].size(),
+                      " outputs for rank ", rank, ", wants as many as inputs, ", inputs.size());
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      TORCH_CHECK_VALUE(outputs[rank][i].numel() == inputs[i].numel(), call.name, ": output ", i,
+                        " for rank ", rank, " has ", outputs[rank][i].numel(),
+                        " elements, wants those of its input, ", inputs[i].numel());
+    }
+  }
   return begin_all_gather_coalesced(checked(call, inputs, {flat(outputs), inputs}), outputs, inputs, opts);
 }
 

@@ -101,7 +101,11 @@ void HostWork::settle(const Future& future) {
   if (exception_) {  // written before completed_ was, never again
     future->setError(exception_);
   } else {
-    complete_now(*future, value());
+    try {
+      complete_now(*future, value());
+    } catch (...) {  // no stream for its mark; and this may be gloo's thread, out of which nothing may come
+      future->setErrorIfNeeded(std::current_exception());
+    }
   }
 }
 

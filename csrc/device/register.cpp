@@ -111,11 +111,17 @@ void register_sparse_tensors() {
                   open_library("_", kSparse));
 }
 
+bool has_composite_kernel(const c10::OperatorHandle& op) {
+  return op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) ||
+         op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutogradNonFunctional) ||
+         op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd);
+}
+
 // What an operator of aten does with sparse tensors. Of compressed ones it is refused here too, where its
 // composite kernel would go on with them instead of the fallback.
 void register_layouts(const c10::OperatorHandle& op, torch::Library& sparse, torch::Library& compressed) {
   if (!alias_target().copies) register_sparse_operator(sparse, op);
-  if (op.hasKernelForDispatchKey(DispatchKey::SparseCsrCPU)) {
+  if (op.hasKernelForDispatchKey(DispatchKey::SparseCsrCPU) && has_composite_kernel(op)) {
     compressed.impl(c10::toString(op.operator_name()).c_str(), refusal(DispatchKey::SparseCsrPrivateUse1));
   }
 }

@@ -89,7 +89,7 @@ bool Router::run(torch::jit::Stack* stack, const Line& line, const PyRef& callab
   const Gil gil;
   PythonArguments arguments;
   convention_.read(*stack, arguments);
-  if (!accepts(line, arguments)) return false;
+  if (!accepts(*stack, line, arguments)) return false;
   const PyRef returned = called(*stack, line, callable, arguments);
   if (!returned) {
     recover(stack, line, arguments);
@@ -116,7 +116,7 @@ bool Router::run(torch::jit::Stack* stack, const Line& line, const NativeKernel&
     const Gil gil;
     PythonArguments arguments;
     convention_.read(*stack, arguments);
-    if (!accepts(line, arguments)) return false;
+    if (!accepts(*stack, line, arguments)) return false;
   }
   try {
     kernel.function(kernel.state, op_, stack);
@@ -141,23 +141,31 @@ PyRef Router::called(const torch::jit::Stack& stack, const Line& line, const PyR
   const Versions before = read_only_.versions(stack);
   PyRef returned = convention_.call(callable.get(), arguments);
   if (!returned && !PyErr_ExceptionMatches(PyExc_Exception)) return returned;  // an interrupt stays one
-  if (const std::string* argument = read_only_.written(stack, before)) refuse_write(line, *argument);
+  if (const std::string* argument = read_only_.written(stack, before))
+    refuse_write(line, *argument, "implementation");
   return returned;
 }
 
-void Router::refuse_write(const Line& line, const std::string& argument) const {
+void Router::refuse_write(const Line& line, const std::string& argument, const char* who) const {
   const PyRef error = raised();
   const PyRef name = PyRef::steal(PyUnicode_FromStringAndSize(argument.data(), argument.size()));
-  python_call(wrote_, {line.impl_id.get(), name.get(), error ? error.get() : Py_None});
+  const PyRef subject = PyRef::steal(PyUnicode_FromString(who));
+  python_call(wrote_, {line.impl_id.get(), name.get(), error ? error.get() : Py_None, subject.get()});
   TORCH_INTERNAL_ASSERT(false, "what tells of a write must raise");
 }
 
-bool Router::accepts(const Line& line, const PythonArguments& arguments) const {
+bool Router::accepts(const torch::jit::Stack& stack, const Line& line,
+                     const PythonArguments& arguments) const {
   if (!line.supports) return true;
+  const Versions before = line.is_watched ? read_only_.versions(stack) : Versions();
   const PyRef answer = convention_.call(line.supports.get(), arguments);
   if (!answer) {
     if (!PyErr_ExceptionMatches(PyExc_Exception)) throw_python_error();  // an interrupt stays one
     PyErr_Clear();  // Python asks again, and reports what was raised
+  }
+  if (line.is_watched) {
+    if (const auto* argument = read_only_.written(stack, before))
+      refuse_write(line, *argument, "the predicate of");
   }
   return answer.get() == Py_None || answer.get() == Py_True;
 }

@@ -30,10 +30,10 @@ class Router {
   bool run(torch::jit::Stack* stack, const Line& line);
   bool run(torch::jit::Stack* stack, const Line& line, const NativeKernel& kernel);
   bool run(torch::jit::Stack* stack, const Line& line, const PyRef& callable);
-  bool accepts(const Line& line, const PythonArguments& arguments) const;
+  bool accepts(const torch::jit::Stack& stack, const Line& line, const PythonArguments& arguments) const;
   PyRef called(const torch::jit::Stack& stack, const Line& line, const PyRef& callable,
                const PythonArguments& arguments) const;
-  [[noreturn]] void refuse_write(const Line& line, const std::string& argument) const;
+  [[noreturn]] void refuse_write(const Line& line, const std::string& argument, const char* who) const;
   bool keeps_promises(const torch::jit::Stack& stack, const Line& line, const Results& results) const;
   void recover(torch::jit::Stack* stack, const Line& line, const PythonArguments& arguments);
   // Puts what Python has returned in the place of the arguments.

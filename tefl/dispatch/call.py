@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 __all__ = ["OpCall"]
 
+_NEVER = -1
+"""No epoch: what was decided then is stale at once."""
+
 
 class OpCall:
     """Routes the calls of one op for one manager.
@@ -109,9 +112,9 @@ class OpCall:
         finally:
             del error  # its traceback holds this frame: the cycle would keep the call's arguments alive
 
-    def wrote(self, impl_id: str, argument: str, error: Exception | None) -> None:
-        """Raise about an implementation that the native router has seen write an argument."""
-        raise undeclared_write(self.op_name, impl_id, argument) from error
+    def wrote(self, impl_id: str, argument: str, error: Exception | None, who: str) -> None:
+        """Raise about what the native router has seen write an argument."""
+        raise undeclared_write(self.op_name, impl_id, argument, who) from error
 
     def _hand_over(
         self, table: Table, entry: Entry, form: object, args: tuple[Any, ...], kwargs: Mapping[str, Any],
@@ -178,7 +181,7 @@ class OpCall:
 
     def _renew(self) -> None:
         """Start an empty table; the first one reads the op's declaration."""
-        self._manager.ensure_ready()
+        is_ready = self._manager.ensure_ready()
         if self._decl is None and (decl := declarations().get(self.op_name)) is not None:
             schema = schema_of(self.op_name)
             self._defaults, self._keyword_defaults = tuple(schema.positional.values()), schema.keyword
@@ -186,7 +189,8 @@ class OpCall:
             self._decl = decl  # last: it says to other threads that the rest is there
         self._forget_unregistered()
         self._manager.tell_undeclared()
-        self._table = table = Table(epoch.now, _env.get("TEFL_CHECK"))
+        # What was decided by a part of the registry holds for that one call.
+        self._table = table = Table(epoch.now if is_ready else _NEVER, _env.get("TEFL_CHECK"))
         if table.verifies:
             self._manager.tell_verifying()
 

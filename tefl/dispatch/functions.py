@@ -16,7 +16,7 @@ _KINDS = (
 
 def deferred(function: Any) -> str | None:
     """Which kind of them a callable is, such as ``"a generator function"``; None where it is ordinary."""
-    for candidate in (function, vars(type(function)).get("__call__")):
+    for candidate in (function, inspect.getattr_static(type(function), "__call__", None)):
         for kind, holds in _KINDS:
             if holds(candidate):
                 return kind

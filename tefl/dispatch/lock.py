@@ -37,6 +37,10 @@ class ForkSafeLock:
     def __exit__(self, *exc_info: object) -> None:
         self._lock.release()
 
+    def is_held_here(self) -> bool:
+        """Whether this thread holds it."""
+        return self._lock._is_owned()  # type: ignore[attr-defined, no-any-return]  # as Condition asks
+
     def _before(self) -> None:
         self._held_for_fork = self._lock.acquire(timeout=self._patience_s)
 

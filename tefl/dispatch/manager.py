@@ -84,14 +84,15 @@ class OpManager:
             raise TypeError(f"op_name must be the name of an op, such as 'rmsnorm_fwd', got {op_name!r}")
         return self._ops.get(op_name) or self._ops.setdefault(op_name, OpCall(self, op_name))
 
-    def ensure_ready(self) -> None:
-        """Fill the registry, once. A failure leaves it as it was, and the next use tries again.
+    def ensure_ready(self) -> bool:
+        """Fill the registry, once; whether it is full. A failure leaves it as it was, and the next use tries
+        again.
 
         A thread for whose import the loading of plugins waits goes on with what is there by then, which is
         said once. RuntimeError where a plugin asks while it is loaded.
         """
         if self._ready:
-            return
+            return True
         try:
             with LOADING:
                 self._load()
@@ -99,6 +100,7 @@ class OpManager:
             if not self.registry.look_into_draft():
                 raise
             self._warn_once(str(error), f"{error}; it is served by what is registered so far")
+        return self._ready
 
     def _load(self) -> None:
         if self._ready:
@@ -150,7 +152,9 @@ class OpManager:
         logger().info("Op %r using %r (kind=%s, vendor=%s)", op_name, impl.impl_id, impl.kind, impl.vendor)
 
     def warn_unknown_names(self, policy: SelectionPolicy) -> None:
-        """Warn of names in a policy that nothing bears, once each."""
+        """Warn of names in a policy that nothing bears, once each, when all who might have come."""
+        if not self._ready:
+            return
         for name, message in unknown_names(policy, self._known_ops(), self.registry).items():
             self._warn_once(name, message)
 

@@ -124,18 +124,19 @@ class OpRegistry:
         where others have registered the same meanwhile.
         """
         start = self._published
-        self._draft = draft = _Draft(me := threading.get_ident(), start, {me})
+        self._draft = draft = _Draft(threading.current_thread(), start, set())
         try:
             yield
+            with LOCK:
+                self._published = _merged(self._published, start, draft.table)
         finally:
             self._draft = None
-        with LOCK:
-            self._replace(_merged(self._published, start, draft.table))
+        epoch.advance()
 
     def look_into_draft(self) -> bool:
         """Let this thread see the draft that another makes, until it ends; whether there is one."""
         if (draft := self._draft) is not None:
-            draft.readers.add(threading.get_ident())
+            draft.readers.add(threading.current_thread())
         return draft is not None
 
     @property
@@ -146,13 +147,16 @@ class OpRegistry:
 
     @property
     def _seen(self) -> _Table:
-        draft = self._draft
-        is_reader = draft is not None and threading.get_ident() in draft.readers
-        return draft.table if draft is not None and is_reader else self._published
+        draft, published = self._draft, self._published
+        if draft is None:
+            return published
+        if draft.thread is (me := threading.current_thread()):
+            return draft.table
+        return _both(draft.table, published) if me in draft.readers else published
 
     def _drafting(self) -> _Draft | None:
         draft = self._draft
-        return draft if draft is not None and draft.thread == threading.get_ident() else None
+        return draft if draft is not None and draft.thread is threading.current_thread() else None
 
     def _changing(self) -> contextlib.AbstractContextManager[None]:
         return LOCK if self._drafting() is None else contextlib.nullcontext()
@@ -171,9 +175,9 @@ class OpRegistry:
 
 @dataclass
 class _Draft:
-    thread: int
+    thread: threading.Thread
     table: _Table
-    readers: set[int]
+    readers: set[threading.Thread]
 
 
 def _merged(now: _Table, start: _Table, end: _Table) -> _Table:
@@ -191,6 +195,11 @@ def _merged(now: _Table, start: _Table, end: _Table) -> _Table:
     for (op, impl_id), impl in merged.items():
         table.setdefault(op, {})[impl_id] = impl
     return table
+
+
+def _both(table: _Table, stronger: _Table) -> _Table:
+    """What is in either; of an implementation in both, that of the second."""
+    return {op: {**table.get(op, {}), **stronger.get(op, {})} for op in {**table, **stronger}}
 
 
 def _flat(table: _Table) -> dict[tuple[str, str], OpImpl]:
@@ -222,6 +231,7 @@ def _repair_after_fork() -> None:
 def _drop_drafts() -> None:
     for registry in _REGISTRIES:
         registry._draft = None
+    epoch.advance()  # calls may have been decided by what it had
 
 
 LOCK.repairs.append(_repair_after_fork)

@@ -45,7 +45,8 @@ def on_meta(value: Any) -> Any:
 def detached(result: Any) -> Any:
     """The result with tensors that require grad detached: a graph is the op's, not the implementation's."""
     if isinstance(result, (tuple, list)):
-        return type(result)(map(detached, result))
+        make = getattr(type(result), "_make", type(result))  # a named tuple takes its fields one by one
+        return make(map(detached, result))
     return result.detach() if isinstance(result, torch.Tensor) and result.requires_grad else result
 
 

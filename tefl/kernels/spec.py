@@ -225,6 +225,7 @@ def _placed(tree: Tree) -> Tree:
     files, strays = contents_of_tree(tree)
     wrong = [*strays.items(), *((path, said) for _, path, said in misplaced(files, rules.trunk_files()))]
     for path, message in wrong:
+        contents_of_tree.cache_clear()  # who puts it right may call again
         raise SpecError(f"{tree.folder / path}, of kernel backend {tree.backend!r}: {message}")
     return tree
 

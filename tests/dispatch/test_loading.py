@@ -245,3 +245,46 @@ def test_the_names_for_plugins_may_be_supplied_twice_at_a_time(fresh_python) -> 
         print(FINDER in sys.meta_path)
     """
     assert fresh_python(code).stdout.split() == ["True", "False"]
+
+
+def test_a_call_inside_a_transaction_does_not_wait_for_the_loading_that_waits_for_it(
+    fresh_python, write
+) -> None:
+    """The loading publishes under the lock that the transaction holds."""
+    folder = write("steps.py", "import threading\nloading, called = threading.Event(), threading.Event()\n")
+    write("slow.py", "import steps\ndef register(registry): steps.loading.set(); steps.called.wait(10)\n")
+    code = f"""
+        import threading, torch, tefl, steps
+        def first():
+            {CALL}
+        def inside():
+            with tefl.get_registry().transaction():
+                steps.loading.wait()
+                {CALL}
+            steps.called.set()
+        threads = [threading.Thread(target=target) for target in (first, inside)]
+        threads[1].start(); threads[0].start()
+        for thread in threads: thread.join()
+        {CALL}
+        print("done")
+    """
+    done = fresh_python(code, path=[folder], timeout=HANG, TE_FL_PLUGIN_MODULES="slow")
+    assert done.stdout.split() == ["done"]
+
+
+def test_what_a_reader_of_the_draft_registers_is_seen_by_it_and_by_all_later(registry, add, op: str) -> None:
+    add("vendor.there", vendor="there")
+    with registry.draft():
+        add("vendor.drafted", vendor="drafted")
+        seen: list[set[str]] = []
+
+        def reader() -> None:
+            assert registry.look_into_draft()
+            add("vendor.own", vendor="own")
+            seen.append({impl.impl_id for impl in registry.implementations(op)})
+
+        thread = threading.Thread(target=reader)
+        thread.start()
+        thread.join()
+        assert seen == [{"vendor.there", "vendor.drafted", "vendor.own"}]
+    assert set(registry.impl_ids()) == {"vendor.there", "vendor.drafted", "vendor.own"}

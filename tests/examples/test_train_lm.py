@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from ..processes import raised
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SCRIPT = EXAMPLES / "train_lm.py"
 TINY = "--steps 3 --batch 2 --dim 32 --layers 1 --heads 2 --context 32 --sample 8".split()  # noqa: SIM905
@@ -129,8 +131,10 @@ def test_a_failing_implementation_is_replaced_with_one_warning_naming_both(
 def test_a_failing_implementation_ends_a_strict_run_by_its_own_exception(run_python: RunPython) -> None:
     done = run_python(SCRIPT, "--device", "maca", *TINY, MACA_FAIL="1", TE_FL_STRICT="1")
     assert done.returncode == 1
-    last = done.stderr.strip().splitlines()[-1]
-    assert last == "maca_provider.library.MacaError: MACA_FAIL=1 tells this implementation to fail"
+    assert (
+        raised(done.stderr)
+        == "maca_provider.library.MacaError: MACA_FAIL=1 tells this implementation to fail"
+    )
 
 
 # ------------------------------------------------------------------------------------------------ the text --

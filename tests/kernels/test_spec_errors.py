@@ -8,6 +8,7 @@ import pytest
 
 from tefl.kernels._spec import trees
 
+from ..processes import raised
 from .spec_trees import install, trunk_file
 
 IMPORT = "import tefl.kernels.triton.ops.norm"
@@ -24,7 +25,7 @@ def error_of(fresh_python, tmp_path: Path):
 
     def error_of(code: str = IMPORT) -> str:
         done = fresh_python(code, path=[tmp_path], fails=True, TEFL_KERNEL_BACKEND="chip")
-        return done.stderr.strip().splitlines()[-1]
+        return raised(done.stderr)
 
     return error_of
 
