@@ -10,25 +10,22 @@ mean something only beside each other.
 
 from __future__ import annotations
 
-import argparse
 import json
 import platform
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
+from beside_alias import start
 from facts import now, versions
 
 import tefl
-from tefl.privateuse1 import PrivateUse1Backend, register_backend
 
 CALLS, ROUNDS = 200, 1000
 SIZES = (64, 4096, 1 << 18)
 """Bytes of the allocations that are timed."""
-ALIASES = {"sim": "cpu", "cuda": "cuda"}
 ADD_LIMITS, ALLOCATION_LIMIT = {"cpu": 1.6, "cuda": 1.08}, 1.5
 """Ratios that are wanted at most."""
 
@@ -80,13 +77,8 @@ def compare_allocation(device: torch.device, alias: torch.device, size: int) -> 
 
 def main() -> None:
     """Print the ratios and, where asked, write them with versions and date."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--json", type=Path, help="file to write the results to")
-    parser.add_argument("--provider", choices=ALIASES, default="sim", help="the built-in provider (sim)")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    register_backend(PrivateUse1Backend("maca", arguments.provider))
-    device, alias = torch.device("maca:0"), torch.device(ALIASES[arguments.provider])
+    arguments, alias = start(__doc__)
+    device = torch.device("maca:0")
     results = [compare_add(device, alias), *(compare_allocation(device, alias, size) for size in SIZES)]
     for result in results:
         print(

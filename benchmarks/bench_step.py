@@ -10,7 +10,6 @@ left, and the whole step is timed beside the CPU's as well; for the cuda provide
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
@@ -21,16 +20,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from beside_alias import start
 from facts import now, versions
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from tefl.privateuse1 import PrivateUse1Backend, as_alias, register_backend
+from tefl.privateuse1 import as_alias
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 from lm_model import LanguageModel, ModelConfig, next_byte_loss
 
-ALIASES = {"sim": "cpu", "cuda": "cuda"}
 MODELS = {"sim": (2, ModelConfig(dim=16, heads=2, context=8)), "cuda": (16, ModelConfig())}
 """Sequences a step and the model."""
 CALLS, ROUNDS, STEPS = 20, 30, 100
@@ -149,13 +148,7 @@ def show(rows: list[dict[str, Any]]) -> None:
 
 def main() -> None:
     """Print table and ratio and, where asked, write them with versions and date."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--json", type=Path, help="file to write the results to")
-    parser.add_argument("--provider", choices=ALIASES, default="sim", help="the built-in provider (sim)")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    register_backend(PrivateUse1Backend("maca", arguments.provider))
-    alias = torch.device(ALIASES[arguments.provider])
+    arguments, alias = start(__doc__)
     step = make_step(arguments.provider, "maca")
     for _ in range(3):
         step()
