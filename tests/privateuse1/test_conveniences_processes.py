@@ -154,10 +154,15 @@ def work():
     for _ in range(2000):
         torch.ones(64, 64, device=OTHER) @ torch.ones(64, 64, device=OTHER)
 threading.Thread(target=work).start()""",
+    # Both batches ahead are waited for: torch's thread raises where a worker ends before it has fetched from
+    # it, with plain CUDA too (pytorch/pytorch#1551).
     "a loader with pinned batches in flight": """
+import time
 from torch.utils.data import DataLoader
-loader = iter(DataLoader(torch.ones(64, 4), batch_size=1, pin_memory=True, num_workers=1))
-batch = next(loader)""",
+loader = iter(DataLoader(torch.ones(64, 4), batch_size=1, pin_memory=True, num_workers=1, prefetch_factor=2))
+batch = next(loader)
+while loader._data_queue.qsize() < 2:
+    time.sleep(0.01)""",
     "a graph, a generator and an optimizer alive": """
 w = torch.nn.Parameter(x.clone()); o = torch.optim.Adam([w]); (w @ x).sum().backward(); o.step()
 g = torch.Generator("maca"); kept = (w @ x).sum()""",
