@@ -51,9 +51,7 @@ Reduction AliasBackend::reduction(const c10d::ReduceOp& op) const {
 
 AliasBackend::Work AliasBackend::run(const Call& call, Tensors outputs, Start start, Finish finish) {
   if (on_host_) {
-    return kept(is_waited_for(call)
-                    ? run_waited(call, std::move(outputs), std::move(start), std::move(finish))
-                    : run_by_host(call, std::move(outputs), std::move(start), std::move(finish)));
+    return kept(run_on_host(call, std::move(outputs), std::move(start), std::move(finish)));
   }
   TORCH_INTERNAL_ASSERT(!finish, "a library of a device other than the host is to do all of ", call.name);
   // The inner group goes by the current stream, which is the same under both names.
@@ -69,7 +67,29 @@ AliasBackend::Work AliasBackend::run_reduction(const Call& call, Tensors outputs
   return run(call, std::move(outputs), std::move(start), std::move(finish));
 }
 
-AliasBackend::Work AliasBackend::run_by_host(const Call& call, Tensors outputs, Start start, Finish finish) {
+AliasBackend::Work AliasBackend::run_on_host(const Call& call, Tensors outputs, Start start, Finish finish) {
+  if (is_waited_for(call)) {
+    return begin(c10::make_intrusive<WaitedWork>(call, std::move(outputs), ledger_, std::move(finish)),
+                 std::move(start));
+  }
+  if (finish) return run_and_finish(call, std::move(outputs), std::move(start), std::move(finish));
+  return begin(c10::make_intrusive<ForwardedWork>(call, std::move(outputs), ledger_), std::move(start));
+}
+
+AliasBackend::Work AliasBackend::begin(c10::intrusive_ptr<BegunWork> work, Start start) {
+  const auto& call = work->call();
+  auto job = [this, work, start = std::move(start)](bool queued) {
+    if (queued) proceed(work->call());
+    work->begun(start());
+  };
+  auto& queue = call.is_message() ? messages_ : collectives_;
+  queue.submit(device::current_stream(call.device.index()), !call.is_open, std::move(job),
+               [work](const std::exception_ptr& error) { work->begun(nullptr, error); });
+  return work;
+}
+
+AliasBackend::Work AliasBackend::run_and_finish(const Call& call, Tensors outputs, Start start,
+                                                Finish finish) {
   auto work = c10::make_intrusive<HostWork>(call, std::move(outputs), ledger_, std::move(finish));
   auto job = [this, work, start = std::move(start)](bool queued) {
     if (queued) proceed(work->call());
@@ -83,18 +103,6 @@ AliasBackend::Work AliasBackend::run_by_host(const Call& call, Tensors outputs, 
   };
   collectives_.submit(device::current_stream(call.device.index()), !call.is_open, std::move(job),
                       [work](const std::exception_ptr& error) { work->end(error); });
-  return work;
-}
-
-AliasBackend::Work AliasBackend::run_waited(const Call& call, Tensors outputs, Start start, Finish finish) {
-  auto work = c10::make_intrusive<WaitedWork>(call, std::move(outputs), ledger_, std::move(finish));
-  auto job = [this, work, start = std::move(start)](bool queued) {
-    if (queued) proceed(work->call());
-    work->begun(start());
-  };
-  auto& queue = call.is_message() ? messages_ : collectives_;
-  queue.submit(device::current_stream(call.device.index()), !call.is_open, std::move(job),
-               [work](const std::exception_ptr& error) { work->begun(nullptr, error); });
   return work;
 }
 

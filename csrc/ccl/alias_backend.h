@@ -6,6 +6,7 @@
 #include "ccl/device_backend.h"
 #include "ccl/reduction.h"
 #include "ccl/start_queue.h"
+#include "ccl/work.h"
 
 namespace tefl::ccl {
 
@@ -67,8 +68,9 @@ class AliasBackend final : public DeviceBackend {
   /// Begins `start` after the current stream of the call's device; `finish` runs on the results.
   Work run(const Call& call, Tensors outputs, Start start, Finish finish = nullptr);
   Work run_reduction(const Call& call, Tensors outputs, Tensors results, const Reduction& how, Start start);
-  Work run_by_host(const Call& call, Tensors outputs, Start start, Finish finish);
-  Work run_waited(const Call& call, Tensors outputs, Start start, Finish finish);
+  Work run_on_host(const Call& call, Tensors outputs, Start start, Finish finish);
+  Work run_and_finish(const Call& call, Tensors outputs, Start start, Finish finish);
+  Work begin(c10::intrusive_ptr<BegunWork> work, Start start);
   Work all_to_all_on_host(const Call& call, const Tensors& outputs, const Tensors& inputs,
                           const c10d::AllToAllOptions& opts);
   /// Returns when a call that has been queued may start; throws where it may not.

@@ -1,5 +1,7 @@
 #include "ccl/start_queue.h"
 
+#include <stdexcept>
+
 #include "ccl/let_go.h"
 #include "device/current_device.h"
 #include "device/events.h"
@@ -8,54 +10,73 @@
 namespace tefl::ccl {
 
 StartQueue::~StartQueue() {
+  // The last reference to a group may be dropped with a job, so on the queue's own thread.
+  const bool on_its_thread = thread_.get_id() == std::this_thread::get_id();
+  if (on_its_thread) abandon();
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    ending_ = true;
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    state_->ending = true;
   }
-  changed_.notify_all();
+  state_->changed.notify_all();
   if (!thread_.joinable()) return;
-  // The last reference to a work, and with it to us, may be dropped by a job.
-  if (thread_.get_id() == std::this_thread::get_id()) {
+  if (on_its_thread) {
     thread_.detach();
   } else {
     thread_.join();
   }
 }
 
+// Jobs work on the group, which is going.
+void StartQueue::abandon() {
+  std::deque<Entry> left;
+  {
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    left.swap(state_->waiting);
+  }
+  for (const auto& entry : left) {
+    entry.failed(std::make_exception_ptr(std::runtime_error("the process group was destroyed before")));
+    device::destroy_event(entry.event, entry.after.device_index());
+  }
+}
+
 void StartQueue::submit(c10::Stream after, bool may_run_here, Job job, Failed failed) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  if (may_run_here && waiting_.empty() && !busy_ && device::query_stream(after)) {
+  std::unique_lock<std::mutex> lock(state_->mutex);
+  if (may_run_here && state_->waiting.empty() && !state_->busy && device::query_stream(after)) {
     return job(/*queued=*/false);  // under the lock: in order
   }
   void* event = nullptr;
   device::record_event(&event, after, /*timing=*/false);
-  waiting_.push_back({after, event, std::move(job), std::move(failed)});
-  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  state_->waiting.push_back({after, event, std::move(job), std::move(failed)});
+  if (!thread_.joinable()) thread_ = std::thread([state = state_] { run(*state); });
   lock.unlock();
-  changed_.notify_all();
+  state_->changed.notify_all();
 }
 
-void StartQueue::run() {
-  std::unique_lock<std::mutex> lock(mutex_);
+void StartQueue::start(Entry entry) {
+  try {
+    device::exchange_device(entry.after.device_index());
+    device::synchronize_event(entry.event);
+    entry.job(/*queued=*/true);
+  } catch (...) {
+    entry.failed(std::current_exception());
+  }
+  device::destroy_event(entry.event, entry.after.device_index());
+  let_go(entry.job);  // before the next one
+  let_go(entry.failed);
+}
+
+void StartQueue::run(State& state) {
+  std::unique_lock<std::mutex> lock(state.mutex);
   for (;;) {
-    changed_.wait(lock, [&] { return ending_ || !waiting_.empty(); });
-    if (waiting_.empty()) return;
-    Entry entry = std::move(waiting_.front());
-    waiting_.pop_front();
-    busy_ = true;
+    state.changed.wait(lock, [&] { return state.ending || !state.waiting.empty(); });
+    if (state.waiting.empty()) return;
+    Entry entry = std::move(state.waiting.front());
+    state.waiting.pop_front();
+    state.busy = true;
     lock.unlock();
-    try {
-      device::exchange_device(entry.after.device_index());
-      device::synchronize_event(entry.event);
-      entry.job(/*queued=*/true);
-    } catch (...) {
-      entry.failed(std::current_exception());
-    }
-    device::destroy_event(entry.event, entry.after.device_index());
-    let_go(entry.job);  // before the next one
-    let_go(entry.failed);
+    start(std::move(entry));
     lock.lock();
-    busy_ = false;
+    state.busy = false;
   }
 }
 

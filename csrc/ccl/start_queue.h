@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 
@@ -13,6 +14,7 @@ namespace tefl::ccl {
 
 class StartQueue {
  public:
+  /// Waits for the jobs that were submitted.
   ~StartQueue();
 
   /// Told whether it has been in the queue, on whose thread it may block then.
@@ -31,13 +33,18 @@ class StartQueue {
     Job job;
     Failed failed;
   };
-  void run();
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<Entry> waiting;
+    bool busy = false;  // the thread has taken a job out and not finished it
+    bool ending = false;
+  };
+  static void run(State& state);
+  static void start(Entry entry);
+  void abandon();
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Entry> waiting_;
-  bool busy_ = false;  // the thread has taken a job out and not finished it
-  bool ending_ = false;
+  const std::shared_ptr<State> state_ = std::make_shared<State>();  // the thread keeps it, too
   std::thread thread_;  // started by the first job that has to wait
 };
 

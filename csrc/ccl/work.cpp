@@ -20,6 +20,16 @@ void complete_now(c10::ivalue::Future& future, c10::IValue value) {
   future.markCompleted(std::move(value));
 }
 
+// Completes `future` from any thread of a library's, out of which nothing may come.
+void settle(c10::ivalue::Future& future, const std::exception_ptr& error, c10::IValue value) {
+  if (error) return future.setError(error);
+  try {
+    complete_now(future, std::move(value));
+  } catch (...) {  // no stream for its mark
+    future.setErrorIfNeeded(std::current_exception());
+  }
+}
+
 std::string no_longer_than(std::chrono::milliseconds timeout) {
   return "not done after the " + std::to_string(timeout.count()) + " ms that wait() was given";
 }
@@ -73,7 +83,7 @@ bool HostWork::wait(std::chrono::milliseconds timeout) {
 
 void HostWork::end(std::exception_ptr error) {
   try {
-    if (!error && after_) after_();
+    if (!error) after_();
   } catch (...) {
     error = std::current_exception();
   }
@@ -83,7 +93,7 @@ void HostWork::end(std::exception_ptr error) {
     const std::lock_guard<std::mutex> lock(mutex_);
     waiting.swap(promised_);
   }
-  for (const auto& future : waiting) settle(future);
+  for (const auto& future : waiting) settle(*future, exception_, value());
 }
 
 void HostWork::promise(const Future& future) {
@@ -94,24 +104,12 @@ void HostWork::promise(const Future& future) {
       return;
     }
   }
-  settle(future);
+  settle(*future, exception_, value());  // written before completed_ was, never again
 }
 
-void HostWork::settle(const Future& future) {
-  if (exception_) {  // written before completed_ was, never again
-    future->setError(exception_);
-  } else {
-    try {
-      complete_now(*future, value());
-    } catch (...) {  // no stream for its mark; and this may be gloo's thread, out of which nothing may come
-      future->setErrorIfNeeded(std::current_exception());
-    }
-  }
-}
+// -------------------------------------------------------------------------------- of an inner group --
 
-// ----------------------------------------------------------------------------------- ended by waiting --
-
-void WaitedWork::begun(c10::intrusive_ptr<c10d::Work> inner, std::exception_ptr error) {
+void BegunWork::begun(c10::intrusive_ptr<c10d::Work> inner, std::exception_ptr error) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     inner_ = std::move(inner);
@@ -124,23 +122,93 @@ void WaitedWork::begun(c10::intrusive_ptr<c10d::Work> inner, std::exception_ptr 
   }
 }
 
-bool WaitedWork::wait(std::chrono::milliseconds timeout) {
-  const std::lock_guard<std::mutex> one_waiter(wait_mutex_);
+c10::intrusive_ptr<c10d::Work> BegunWork::inner() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return inner_;
+}
+
+c10::intrusive_ptr<c10d::Work> BegunWork::await_inner(std::chrono::milliseconds timeout) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto known = [&] { return inner_ || completed_; };
+  if (timeout == kNoTimeout) {
+    cv_.wait(lock, known);
+  } else if (!cv_.wait_for(lock, timeout, known)) {
+    fail(call_, no_longer_than(timeout));
+  }
+  if (exception_) std::rethrow_exception(exception_);
+  return inner_;
+}
+
+// -------------------------------------------------------------------------------- that ends by itself --
+
+void ForwardedWork::begun(c10::intrusive_ptr<c10d::Work> inner, std::exception_ptr error) {
+  BegunWork::begun(std::move(inner), std::move(error));
+  std::vector<Future> waiting;
   {
-    std::unique_lock<std::mutex> lock(mutex_);
-    const auto begun = [&] { return begun_; };
-    if (timeout == kNoTimeout) {
-      cv_.wait(lock, begun);
-    } else if (!cv_.wait_for(lock, timeout, begun)) {
-      fail(call_, no_longer_than(timeout));
-    }
-    if (completed_) {
-      if (exception_) std::rethrow_exception(exception_);
-      return true;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    waiting.swap(promised_);
+  }
+  for (const auto& future : waiting) follow(future);
+}
+
+bool ForwardedWork::isCompleted() {
+  const auto begun = inner();
+  return begun ? begun->isCompleted() : Work::isCompleted();
+}
+
+bool ForwardedWork::isSuccess() const {
+  const auto begun = inner();
+  return begun ? begun->isSuccess() : Work::isSuccess();
+}
+
+std::exception_ptr ForwardedWork::exception() const {
+  const auto begun = inner();
+  if (!begun) return Work::exception();
+  const auto error = begun->exception();
+  return error ? explained(error) : nullptr;
+}
+
+bool ForwardedWork::wait(std::chrono::milliseconds timeout) {
+  const auto begun = await_inner(timeout);
+  try {
+    return begun->wait(timeout);
+  } catch (...) {
+    if (!begun->isCompleted()) fail(call_, no_longer_than(timeout));
+    std::rethrow_exception(explained(std::current_exception()));
+  }
+}
+
+void ForwardedWork::promise(const Future& future) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!begun_) {
+      promised_.push_back(future);
+      return;
     }
   }
+  follow(future);
+}
+
+// Gloo's thread calls back, out of which nothing may come.
+void ForwardedWork::follow(const Future& future) {
+  const auto begun = inner();
+  if (!begun) return future->setError(Work::exception());
+  auto self = c10::intrusive_ptr<ForwardedWork>::unsafe_reclaim_from_nonowning(this);
+  begun->getFuture()->addCallback([self, future = Future(future)](c10::ivalue::Future& inner) mutable {
+    settle(*future, inner.hasError() ? self->explained(inner.exception_ptr()) : nullptr, self->value());
+    let_go(self);
+    let_go(future);
+  });
+}
+
+// ----------------------------------------------------------------------------------- ended by waiting --
+
+bool WaitedWork::wait(std::chrono::milliseconds timeout) {
+  const std::lock_guard<std::mutex> one_waiter(wait_mutex_);
+  const auto begun = await_inner(timeout);
+  if (Work::isCompleted()) return true;
   try {
-    if (!inner_->wait(timeout)) fail(call_, "aborted");
+    if (!begun->wait(timeout)) fail(call_, "aborted");
     if (after_) after_();
   } catch (...) {
     finish(explained(std::current_exception()));
@@ -150,7 +218,10 @@ bool WaitedWork::wait(std::chrono::milliseconds timeout) {
   return true;
 }
 
-int WaitedWork::sourceRank() const { return inner_ ? inner_->sourceRank() : -1; }
+int WaitedWork::sourceRank() const {
+  const auto begun = inner();
+  return begun ? begun->sourceRank() : -1;
+}
 
 // A thread of its own, since nobody else is told when the data is there.
 void WaitedWork::promise(const Future& given) {

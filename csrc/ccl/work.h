@@ -44,10 +44,10 @@ class DeviceWork : public c10d::Work {
   Future future_;
 };
 
-/// Work whose end the host learns of, by end(): where the alias device is the host.
+/// Work whose end the host learns of, by end(), since something is left to do on its results then.
 class HostWork final : public DeviceWork {
  public:
-  /// `after`, if any, runs on the results.
+  /// `after` runs on the results.
   HostWork(Call call, std::vector<at::Tensor> outputs, std::shared_ptr<Ledger> ledger,
            std::function<void()> after)
       : DeviceWork(std::move(call), std::move(outputs), std::move(ledger)), after_(std::move(after)) {}
@@ -63,33 +63,67 @@ class HostWork final : public DeviceWork {
   void promise(const Future& future) override;
 
  private:
-  void settle(const Future& future);
-
   std::function<void()> after_;
   std::vector<Future> promised_;  // guarded by mutex_
 };
 
-/// Work of an inner process group that only a wait for it completes: gloo's messages and reduce-scatters.
-class WaitedWork final : public DeviceWork {
+/// Work of an inner process group on the host, begun once the current stream has come so far.
+class BegunWork : public DeviceWork {
  public:
-  /// `after`, if any, runs on the results.
-  WaitedWork(Call call, std::vector<at::Tensor> outputs, std::shared_ptr<Ledger> ledger,
-             std::function<void()> after)
-      : DeviceWork(std::move(call), std::move(outputs), std::move(ledger)), after_(std::move(after)) {}
+  using DeviceWork::DeviceWork;
 
   /// The inner work has begun, or could not.
-  void begun(c10::intrusive_ptr<c10d::Work> inner, std::exception_ptr error = nullptr);
-
-  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
-  int sourceRank() const override;
+  virtual void begun(c10::intrusive_ptr<c10d::Work> inner, std::exception_ptr error = nullptr);
   void synchronize() override {}
+
+ protected:
+  /// The inner work once it has begun: null before, and where it could not.
+  c10::intrusive_ptr<c10d::Work> inner() const;
+  /// The same, waited for; throws where it could not begin, and where it does not within `timeout`.
+  c10::intrusive_ptr<c10d::Work> await_inner(std::chrono::milliseconds timeout);
+
+  bool begun_ = false;  // guarded by mutex_
+
+ private:
+  c10::intrusive_ptr<c10d::Work> inner_;  // guarded by mutex_
+};
+
+/// Of which nothing is left to do after the inner work, which ends by itself: gloo's collectives.
+class ForwardedWork final : public BegunWork {
+ public:
+  using BegunWork::BegunWork;
+
+  void begun(c10::intrusive_ptr<c10d::Work> inner, std::exception_ptr error = nullptr) override;
+  bool isCompleted() override;
+  bool isSuccess() const override;
+  std::exception_ptr exception() const override;
+  /// Blocks the caller until the work is done: what is enqueued next is then behind it in any stream.
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
 
  protected:
   void promise(const Future& future) override;
 
  private:
-  c10::intrusive_ptr<c10d::Work> inner_;  // guarded by mutex_, as `begun_` is
-  bool begun_ = false;
+  void follow(const Future& future);
+
+  std::vector<Future> promised_;  // guarded by mutex_
+};
+
+/// Which only a wait for it completes: gloo's messages and reduce-scatters.
+class WaitedWork final : public BegunWork {
+ public:
+  /// `after`, if any, runs on the results.
+  WaitedWork(Call call, std::vector<at::Tensor> outputs, std::shared_ptr<Ledger> ledger,
+             std::function<void()> after)
+      : BegunWork(std::move(call), std::move(outputs), std::move(ledger)), after_(std::move(after)) {}
+
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  int sourceRank() const override;
+
+ protected:
+  void promise(const Future& future) override;
+
+ private:
   std::function<void()> after_;
   std::mutex wait_mutex_;  // the inner work bears one waiter
 };
