@@ -34,7 +34,7 @@ void StartQueue::abandon() {
     left.swap(state_->waiting);
   }
   for (const auto& entry : left) {
-    entry.failed(std::make_exception_ptr(std::runtime_error("the process group was destroyed before")));
+    entry.failed(std::make_exception_ptr(std::runtime_error("the process group was destroyed before the call began")));
     device::destroy_event(entry.event, entry.after.device_index());
   }
 }

@@ -53,6 +53,16 @@ def _build(library: Path) -> None:
 
 
 @pytest.fixture(scope="session")
+def sim_kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Kernels for sim, of which "gate" holds a stream until a flag is set."""
+    library = tmp_path_factory.mktemp("kernels") / "sim_kernels.so"
+    source = ROOT / "tests" / "privateuse1" / "sim_kernels.c"
+    includes = [f"-I{ROOT / 'csrc' / 'include'}", f"-I{ROOT / 'csrc' / 'providers' / 'sim'}"]
+    subprocess.run(["gcc", "-shared", "-fPIC", *includes, "-o", str(library), str(source)], check=True)
+    return library
+
+
+@pytest.fixture(scope="session")
 def providers(maca_library: Path) -> dict[str, str]:
     """What is beneath the process group -> the provider to claim."""
     return {"gloo": "sim", "table": str(maca_library)}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-from ranks import HERE, ROOT
+from ranks import HERE
 
 CHECKS = re.findall(r"^def (check_\w+)", (HERE / "checks_order.py").read_text(), re.M)
 
@@ -19,13 +19,9 @@ def failures(
     request: pytest.FixtureRequest,
     world: Callable[..., Failures],
     providers: dict[str, str],
-    tmp_path_factory: pytest.TempPathFactory,
+    sim_kernels: Path,
 ) -> Failures:
-    library = tmp_path_factory.mktemp("kernels") / "sim_kernels.so"
-    source = ROOT / "tests" / "privateuse1" / "sim_kernels.c"
-    includes = [f"-I{ROOT / 'csrc' / 'include'}", f"-I{ROOT / 'csrc' / 'providers' / 'sim'}"]
-    subprocess.run(["gcc", "-shared", "-fPIC", *includes, "-o", str(library), str(source)], check=True)
-    return world("checks_order", providers[request.param], 2, SIM_KERNELS=str(library))
+    return world("checks_order", providers[request.param], 2, SIM_KERNELS=str(sim_kernels))
 
 
 @pytest.mark.parametrize("check", CHECKS)
