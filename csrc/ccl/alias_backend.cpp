@@ -72,37 +72,25 @@ AliasBackend::Work AliasBackend::run_on_host(const Call& call, Tensors outputs, 
     return begin(c10::make_intrusive<WaitedWork>(call, std::move(outputs), ledger_, std::move(finish)),
                  std::move(start));
   }
-  if (finish) return run_and_finish(call, std::move(outputs), std::move(start), std::move(finish));
+  if (finish) {
+    return begin(c10::make_intrusive<FinishingWork>(call, std::move(outputs), ledger_, std::move(finish)),
+                 std::move(start));
+  }
   return begin(c10::make_intrusive<ForwardedWork>(call, std::move(outputs), ledger_), std::move(start));
 }
 
 AliasBackend::Work AliasBackend::begin(c10::intrusive_ptr<BegunWork> work, Start start) {
   const auto& call = work->call();
-  auto job = [this, work, start = std::move(start)](bool queued) {
-    if (queued) proceed(work->call());
-    work->begun(start());
-  };
+  const auto stream = device::current_stream(call.device.index());
   auto& queue = call.is_message() ? messages_ : collectives_;
-  queue.submit(device::current_stream(call.device.index()), !call.is_open, std::move(job),
-               [work](const std::exception_ptr& error) { work->begun(nullptr, error); });
-  return work;
-}
-
-AliasBackend::Work AliasBackend::run_and_finish(const Call& call, Tensors outputs, Start start,
-                                                Finish finish) {
-  auto work = c10::make_intrusive<HostWork>(call, std::move(outputs), ledger_, std::move(finish));
-  auto job = [this, work, start = std::move(start)](bool queued) {
-    if (queued) proceed(work->call());
-    auto inner = start();
-    // Gloo's thread ends the work, and lets go of it.
-    inner->getFuture()->addCallback([work, inner](c10::ivalue::Future& future) mutable {
-      work->end(future.hasError() ? future.exception_ptr() : nullptr);
-      let_go(work);
-      let_go(inner);
-    });
-  };
-  collectives_.submit(device::current_stream(call.device.index()), !call.is_open, std::move(job),
-                      [work](const std::exception_ptr& error) { work->end(error); });
+  if (!call.is_open && queue.run_now(stream, [&] { work->begun(start()); })) return work;
+  queue.submit(
+      stream,
+      [this, work, start = std::move(start)] {
+        proceed(work->call());
+        work->begun(start());
+      },
+      [work](const std::exception_ptr& error) { work->begun(nullptr, error); });
   return work;
 }
 

@@ -69,7 +69,6 @@ class AliasBackend final : public DeviceBackend {
   Work run(const Call& call, Tensors outputs, Start start, Finish finish = nullptr);
   Work run_reduction(const Call& call, Tensors outputs, Tensors results, const Reduction& how, Start start);
   Work run_on_host(const Call& call, Tensors outputs, Start start, Finish finish);
-  Work run_and_finish(const Call& call, Tensors outputs, Start start, Finish finish);
   Work begin(c10::intrusive_ptr<BegunWork> work, Start start);
   Work all_to_all_on_host(const Call& call, const Tensors& outputs, const Tensors& inputs,
                           const c10d::AllToAllOptions& opts);

@@ -5,7 +5,6 @@
 #include "ccl/let_go.h"
 #include "device/current_device.h"
 #include "device/events.h"
-#include "device/streams.h"
 
 namespace tefl::ccl {
 
@@ -34,16 +33,14 @@ void StartQueue::abandon() {
     left.swap(state_->waiting);
   }
   for (const auto& entry : left) {
-    entry.failed(std::make_exception_ptr(std::runtime_error("the process group was destroyed before the call began")));
+    entry.failed(
+        std::make_exception_ptr(std::runtime_error("the process group was destroyed before the call began")));
     device::destroy_event(entry.event, entry.after.device_index());
   }
 }
 
-void StartQueue::submit(c10::Stream after, bool may_run_here, Job job, Failed failed) {
+void StartQueue::submit(c10::Stream after, Job job, Failed failed) {
   std::unique_lock<std::mutex> lock(state_->mutex);
-  if (may_run_here && state_->waiting.empty() && !state_->busy && device::query_stream(after)) {
-    return job(/*queued=*/false);  // under the lock: in order
-  }
   void* event = nullptr;
   device::record_event(&event, after, /*timing=*/false);
   state_->waiting.push_back({after, event, std::move(job), std::move(failed)});
@@ -56,7 +53,7 @@ void StartQueue::start(Entry entry) {
   try {
     device::exchange_device(entry.after.device_index());
     device::synchronize_event(entry.event);
-    entry.job(/*queued=*/true);
+    entry.job();
   } catch (...) {
     entry.failed(std::current_exception());
   }

@@ -10,6 +10,8 @@
 #include <mutex>
 #include <thread>
 
+#include "device/streams.h"
+
 namespace tefl::ccl {
 
 class StartQueue {
@@ -17,14 +19,22 @@ class StartQueue {
   /// Waits for the jobs that were submitted.
   ~StartQueue();
 
-  /// Told whether it has been in the queue, on whose thread it may block then.
-  using Job = std::function<void(bool queued)>;
+  using Job = std::function<void()>;
   using Failed = std::function<void(std::exception_ptr)>;
 
-  /// Runs `job` once all work now in `after` is done: here and now where that is so already, no earlier job
-  /// is waiting and `may_run_here`, else on a thread of the queue. What `job` throws here is the caller's; on
-  /// the thread it goes to `failed`.
-  void submit(c10::Stream after, bool may_run_here, Job job, Failed failed);
+  /// Runs `job` if all work now in `after` is done already and no earlier job is waiting; whether it did.
+  /// What `job` throws is the caller's.
+  template <class Now>
+  bool run_now(c10::Stream after, const Now& job) {
+    const std::lock_guard<std::mutex> lock(state_->mutex);  // while it runs, too: in order
+    if (state_->busy || !state_->waiting.empty() || !device::query_stream(after)) return false;
+    job();
+    return true;
+  }
+
+  /// Runs `job` on a thread of the queue, where it may block, once all work now in `after` is done and all
+  /// earlier jobs have run. What it throws goes to `failed`.
+  void submit(c10::Stream after, Job job, Failed failed);
 
  private:
   struct Entry {

@@ -67,46 +67,6 @@ c10::intrusive_ptr<c10::ivalue::Future> DeviceWork::getFuture() {
   return future_;
 }
 
-// ------------------------------------------------------------------------------------- ended by end() --
-
-bool HostWork::wait(std::chrono::milliseconds timeout) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  const auto done = [&] { return completed_; };
-  if (timeout == kNoTimeout) {
-    cv_.wait(lock, done);
-  } else if (!cv_.wait_for(lock, timeout, done)) {
-    fail(call_, no_longer_than(timeout));
-  }
-  if (exception_) std::rethrow_exception(exception_);
-  return true;
-}
-
-void HostWork::end(std::exception_ptr error) {
-  try {
-    if (!error) after_();
-  } catch (...) {
-    error = std::current_exception();
-  }
-  finish(error ? explained(error) : nullptr);
-  std::vector<Future> waiting;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    waiting.swap(promised_);
-  }
-  for (const auto& future : waiting) settle(*future, exception_, value());
-}
-
-void HostWork::promise(const Future& future) {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (!completed_) {
-      promised_.push_back(future);
-      return;
-    }
-  }
-  settle(*future, exception_, value());  // written before completed_ was, never again
-}
-
 // -------------------------------------------------------------------------------- of an inner group --
 
 void BegunWork::begun(c10::intrusive_ptr<c10d::Work> inner, std::exception_ptr error) {
@@ -199,6 +159,56 @@ void ForwardedWork::follow(const Future& future) {
     let_go(self);
     let_go(future);
   });
+}
+
+// --------------------------------------------------------------------------- with something left to do --
+
+bool FinishingWork::wait(std::chrono::milliseconds timeout) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto done = [&] { return completed_; };
+  if (timeout == kNoTimeout) {
+    cv_.wait(lock, done);
+  } else if (!cv_.wait_for(lock, timeout, done)) {
+    fail(call_, no_longer_than(timeout));
+  }
+  if (exception_) std::rethrow_exception(exception_);
+  return true;
+}
+
+void FinishingWork::begun(c10::intrusive_ptr<c10d::Work> inner, std::exception_ptr error) {
+  if (error) return end(error);
+  auto self = c10::intrusive_ptr<FinishingWork>::unsafe_reclaim_from_nonowning(this);
+  BegunWork::begun(inner);
+  inner->getFuture()->addCallback([self](c10::ivalue::Future& future) mutable {
+    self->end(future.hasError() ? future.exception_ptr() : nullptr);
+    let_go(self);
+  });
+}
+
+void FinishingWork::end(std::exception_ptr error) {
+  try {
+    if (!error) after_();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  finish(error ? explained(error) : nullptr);
+  std::vector<Future> waiting;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    waiting.swap(promised_);
+  }
+  for (const auto& future : waiting) settle(*future, exception_, value());
+}
+
+void FinishingWork::promise(const Future& future) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!completed_) {
+      promised_.push_back(future);
+      return;
+    }
+  }
+  settle(*future, exception_, value());  // written before completed_ was, never again
 }
 
 // ----------------------------------------------------------------------------------- ended by waiting --

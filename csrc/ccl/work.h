@@ -44,29 +44,6 @@ class DeviceWork : public c10d::Work {
   Future future_;
 };
 
-/// Work whose end the host learns of, by end(), since something is left to do on its results then.
-class HostWork final : public DeviceWork {
- public:
-  /// `after` runs on the results.
-  HostWork(Call call, std::vector<at::Tensor> outputs, std::shared_ptr<Ledger> ledger,
-           std::function<void()> after)
-      : DeviceWork(std::move(call), std::move(outputs), std::move(ledger)), after_(std::move(after)) {}
-
-  /// Blocks the caller until the work is done: what is enqueued next is then behind it in any stream.
-  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
-  void synchronize() override {}
-
-  /// Ends the work, once, from any thread; with `error`, if it is one.
-  void end(std::exception_ptr error);
-
- protected:
-  void promise(const Future& future) override;
-
- private:
-  std::function<void()> after_;
-  std::vector<Future> promised_;  // guarded by mutex_
-};
-
 /// Work of an inner process group on the host, begun once the current stream has come so far.
 class BegunWork : public DeviceWork {
  public:
@@ -85,7 +62,7 @@ class BegunWork : public DeviceWork {
   bool begun_ = false;  // guarded by mutex_
 
  private:
-  c10::intrusive_ptr<c10d::Work> inner_;  // guarded by mutex_
+  c10::intrusive_ptr<c10d::Work> inner_;
 };
 
 /// Of which nothing is left to do after the inner work, which ends by itself: gloo's collectives.
@@ -106,6 +83,28 @@ class ForwardedWork final : public BegunWork {
  private:
   void follow(const Future& future);
 
+  std::vector<Future> promised_;  // guarded by mutex_
+};
+
+/// On whose results something is left to do after the inner work: gloo's thread does it.
+class FinishingWork final : public BegunWork {
+ public:
+  /// `after` runs on the results.
+  FinishingWork(Call call, std::vector<at::Tensor> outputs, std::shared_ptr<Ledger> ledger,
+                std::function<void()> after)
+      : BegunWork(std::move(call), std::move(outputs), std::move(ledger)), after_(std::move(after)) {}
+
+  void begun(c10::intrusive_ptr<c10d::Work> inner, std::exception_ptr error = nullptr) override;
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+
+ protected:
+  void promise(const Future& future) override;
+
+ private:
+  /// Ends the work, once; with `error`, if it is one.
+  void end(std::exception_ptr error);
+
+  std::function<void()> after_;
   std::vector<Future> promised_;  // guarded by mutex_
 };
 
