@@ -103,9 +103,13 @@ void Ledger::close(const std::string& reason) {
   closing_.notify_all();
 }
 
-std::string Ledger::known_difference() {
-  const auto difference = store_.look(kDifference);
-  return difference.empty() ? "" : " (" + difference + ")";
+std::string Ledger::known_difference() noexcept {
+  try {
+    const auto difference = store_.look(kDifference);
+    return difference.empty() ? "" : " (" + difference + ")";
+  } catch (const std::exception&) {  // no memory, no thread: the message does without
+    return "";
+  }
 }
 
 void Ledger::tell(const std::string& text) noexcept {

@@ -53,7 +53,7 @@ class Ledger {
   std::chrono::milliseconds timeout() const { return timeout_; }
 
   /// What some rank found to be different, as an end for a message; "" where nobody found anything.
-  std::string known_difference();
+  std::string known_difference() noexcept;
 
  private:
   // A form as numbers: every call is looked up, and text is made of those alone that are compared.

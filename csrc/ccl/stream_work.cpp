@@ -10,10 +10,6 @@
 
 namespace tefl::ccl {
 
-void stay_for(c10::Stream stream, const std::vector<at::Tensor>& tensors) {
-  for (const auto& tensor : tensors) device::allocator().recordStream(tensor.storage().data_ptr(), stream);
-}
-
 StreamWork::StreamWork(Call call, std::vector<at::Tensor> outputs, std::shared_ptr<Ledger> ledger,
                        std::vector<at::Tensor> kept, c10::Stream stream,
                        std::shared_ptr<Communicator> communicator)
@@ -22,7 +18,12 @@ StreamWork::StreamWork(Call call, std::vector<at::Tensor> outputs, std::shared_p
       stream_(stream),
       communicator_(std::move(communicator)) {}
 
-StreamWork::~StreamWork() { device::destroy_event(event_, stream_.device_index()); }
+// It still keeps what it was given where it was never watched: the call failed when a part of it was
+// enqueued.
+StreamWork::~StreamWork() {
+  stay_for_stream();
+  device::destroy_event(event_, stream_.device_index());
+}
 
 void StreamWork::enqueued() { device::record_event(&event_, stream_, /*timing=*/false); }
 
@@ -30,10 +31,15 @@ bool StreamWork::reached() const { return device::query_event(event_); }
 
 void StreamWork::end(std::exception_ptr error) { finish(error ? explained(error) : nullptr); }
 
+// Whatever the host was told of failed work, the library may still be at it.
 void StreamWork::release() {
-  if (isSuccess() || !device::may_release()) return let_go(kept_);
-  stay_for(stream_, kept_);  // the library may still be at it, whatever the host was told
+  if (!isSuccess()) stay_for_stream();
   let_go(kept_);
+}
+
+void StreamWork::stay_for_stream() const {
+  if (!device::may_release()) return;
+  for (const auto& tensor : kept_) device::allocator().recordStream(tensor.storage().data_ptr(), stream_);
 }
 
 bool StreamWork::isCompleted() { return Work::isCompleted() || reached(); }

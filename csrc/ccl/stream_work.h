@@ -11,19 +11,18 @@
 
 namespace tefl::ccl {
 
-/// The memory of `tensors`, when they let go of it, is given to nobody until `stream` has done what is in it
-/// by then.
-void stay_for(c10::Stream stream, const std::vector<at::Tensor>& tensors);
-
 /// Work that is done when a stream has come so far. Waiting for it makes the current stream wait, and the
 /// host only where a time-out is given, or of a barrier.
 class StreamWork final : public DeviceWork {
  public:
-  /// `kept`: what must stay in memory until the work is done.
+  /// `kept`: what must stay in memory until the work is done. What of it the stream may still use when the
+  /// work ends otherwise is given to nobody before the stream is past that.
   StreamWork(Call call, std::vector<at::Tensor> outputs, std::shared_ptr<Ledger> ledger,
              std::vector<at::Tensor> kept, c10::Stream stream, std::shared_ptr<Communicator> communicator);
   ~StreamWork() override;
 
+  /// To put more into, while the work is being enqueued.
+  std::vector<at::Tensor>& kept() { return kept_; }
   /// All of it is in the stream now.
   void enqueued();
 
@@ -37,13 +36,14 @@ class StreamWork final : public DeviceWork {
   bool reached() const;
   /// Ends it, with what went wrong if anything.
   void end(std::exception_ptr error);
-  /// After the end: keeps nothing any more. What its stream may still use stays for that.
+  /// After the end: keeps nothing any more.
   void release();
 
  protected:
   void promise(const Future& future) override;
 
  private:
+  void stay_for_stream() const;
   void block_host(std::chrono::milliseconds timeout);
 
   std::vector<at::Tensor> kept_;

@@ -89,17 +89,6 @@ TableBackend::Lane TableBackend::lane(const Call& call, int peer, bool receives)
   return {std::move(communicator), stream->second};
 }
 
-// Where a part of it is in the stream and something fails, the memory stays until the stream has done that.
-template <class Enqueue>
-void TableBackend::enqueue(const Lane& lane, const Tensors& kept, const Enqueue& enqueue) {
-  try {
-    enqueue();
-  } catch (...) {
-    stay_for(lane.stream, kept);
-    throw;
-  }
-}
-
 void TableBackend::watch(const c10::intrusive_ptr<StreamWork>& work, Timeout timeout) {
   work->enqueued();
   watchdog_.watch(work, timeout);
@@ -107,19 +96,16 @@ void TableBackend::watch(const c10::intrusive_ptr<StreamWork>& work, Timeout tim
 
 TableBackend::Work TableBackend::run(const Call& call, const Tensors& outputs, const Tensors& inputs,
                                      Timeout timeout, const Body& body) {
-  Tensors kept = joined(outputs, inputs);
   const c10::DeviceGuard on(call.device);
   const Lane lane = this->lane(call, kCollectives, false);
-  c10::intrusive_ptr<StreamWork> work;
-  enqueue(lane, kept, [&] {
-    {
-      const c10::StreamGuard in(lane.stream);
-      body(lane, kept);
-    }
-    work = c10::make_intrusive<StreamWork>(call, outputs, ledger_, kept, lane.stream, lane.communicator);
-    watch(work, timeout);
-  });
-  return this->kept(work);
+  auto work = c10::make_intrusive<StreamWork>(call, outputs, ledger_, joined(outputs, inputs), lane.stream,
+                                              lane.communicator);
+  {
+    const c10::StreamGuard in(lane.stream);
+    body(lane, work->kept());
+  }
+  watch(work, timeout);
+  return kept(work);
 }
 
 // A message's stream is its own, and in a group it is enqueued when the group ends.
@@ -132,12 +118,10 @@ TableBackend::Work TableBackend::message(const Call& call, Tensors& tensors, int
   const auto bytes = bytes_of(tensor);
   auto work =
       c10::make_intrusive<StreamWork>(call, tensors, ledger_, tensors, lane.stream, lane.communicator);
-  enqueue(lane, tensors, [&] {
-    check(receives ? table().recv(lane.comm(), tensor.mutable_data_ptr(), bytes, peer, lane.native())
-                   : table().send(lane.comm(), tensor.const_data_ptr(), bytes, peer, lane.native()),
-          call);
-    if (!is_in_group()) watch(work, kNoTimeout);
-  });
+  check(receives ? table().recv(lane.comm(), tensor.mutable_data_ptr(), bytes, peer, lane.native())
+                 : table().send(lane.comm(), tensor.const_data_ptr(), bytes, peer, lane.native()),
+        call);
+  if (!is_in_group()) watch(work, kNoTimeout);
   return kept(work);
 }
 

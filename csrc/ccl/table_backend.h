@@ -73,9 +73,6 @@ class TableBackend final : public DeviceBackend {
   /// Runs `body` in the lane of the call. `kept` grows by what it makes.
   Work run(const Call& call, const Tensors& outputs, const Tensors& inputs, Timeout timeout,
            const Body& body);
-  /// Calls `enqueue`, which puts work on `kept` into the lane's stream.
-  template <class Enqueue>
-  static void enqueue(const Lane& lane, const Tensors& kept, const Enqueue& enqueue);
   void watch(const c10::intrusive_ptr<StreamWork>& work, Timeout timeout);
   Work reduce_all(const Call& call, Tensors& tensors, const c10d::ReduceOp& op, Timeout timeout);
   Work exchange(const Call& call, const Tensors& outputs, const Tensors& inputs, const Counts& out,
