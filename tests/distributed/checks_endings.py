@@ -226,6 +226,24 @@ def check_work_is_told_that_its_group_was_destroyed(rank: int, size: int) -> Non
     forget_failures()
 
 
+def check_a_group_may_be_destroyed_while_its_thread_runs_python(rank: int, size: int) -> None:
+    backend = process_group(rank, size)
+    sound(backend, rank, size)
+    begins = threading.Event()
+
+    class Slow:
+        def __del__(self) -> None:
+            begins.set()
+            time.sleep(0.2)  # another thread has the interpreter meanwhile, and destroys the group
+
+    tensor = filled(1)
+    tensor.slow = Slow()
+    all_reduce(backend, tensor)
+    del tensor  # the work has the last reference
+    assert begins.wait(LONG.total_seconds())
+    del backend
+
+
 def check_destroying_a_group_waits_for_its_work(rank: int, size: int) -> None:
     group = dist.new_group(list(range(size)))
     backend = group._get_backend(torch.device("maca"))
