@@ -1,7 +1,11 @@
 #include "ccl/communicator.h"
 
+#include <c10/core/DeviceGuard.h>
+
 #include <algorithm>
-#include <cstring>
+#include <future>
+#include <iterator>
+#include <thread>
 
 #include "device/lifetime.h"
 #include "device/provider.h"
@@ -9,22 +13,21 @@
 namespace tefl::ccl {
 namespace {
 
-// Rank 0's id, by way of the store.
-tefl_ccl_id agree_on_id(const Call& call, c10d::Store& store, const std::string& key,
-                        std::chrono::milliseconds timeout) {
+constexpr std::chrono::milliseconds kLookAtLedger{5};
+
+// Rank 0's id, by way of the ledger's store.
+tefl_ccl_id agree_on_id(const Call& call, const std::string& key, Ledger& ledger) {
   tefl_ccl_id id{};
   if (call.rank == 0) {
     check(table().get_unique_id(&id), call);
-    store.set(key, std::vector<uint8_t>(std::begin(id.bytes), std::end(id.bytes)));
+    ledger.publish(key, {std::begin(id.bytes), std::end(id.bytes)});
     return id;
   }
-  try {
-    store.wait({key}, timeout);
-  } catch (const std::exception& error) {
-    fail(call, "rank 0 has not begun a communicator within " + std::to_string(timeout.count()) +
-                   " ms: it made no such call, did not start, or ended (" + error.what() + ")");
+  const auto bytes = ledger.awaited(call, key, ledger.timeout());
+  if (bytes.empty()) {
+    fail(call, "rank 0 has not begun a communicator within " + std::to_string(ledger.timeout().count()) +
+                   " ms: it made no such call, did not start, or ended, or the store does not answer");
   }
-  const auto bytes = store.get(key);
   std::copy_n(bytes.begin(), std::min(bytes.size(), sizeof(id.bytes)), std::begin(id.bytes));
   return id;
 }
@@ -39,22 +42,41 @@ void check(tefl_status status, const Call& call) {
   if (status != TEFL_OK) fail(call, device::provider_reason(status));
 }
 
-Communicator::Communicator(const Call& call, c10d::Store& store, const std::string& key,
-                           c10::DeviceIndex device, std::chrono::milliseconds timeout, Ledger& ledger) {
-  const auto id = agree_on_id(call, store, key, timeout);
-  const auto status = table().init_rank(&id, call.size, call.rank, device, timeout.count(), &comm_);
-  if (status != TEFL_OK) fail(call, device::provider_reason(status) + ledger.known_difference());
+// Joining waits for the other ranks, and the table has no way to end that: it is left to a thread of its own
+// where the call is given up.
+Communicator::Communicator(const Call& call, const std::string& key, Ledger& ledger) {
+  const auto id = agree_on_id(call, key, ledger);
+  std::packaged_task<Handle()> join(
+      [call, id, timeout = ledger.timeout()] { return joined(call, id, timeout); });
+  auto handle = join.get_future();
+  std::thread(std::move(join)).detach();
+  while (handle.wait_for(kLookAtLedger) != std::future_status::ready) ledger.require_open(call);
+  try {
+    handle_ = handle.get();
+  } catch (...) {
+    fail(call, reason_of(std::current_exception()) + ledger.known_difference());
+  }
 }
 
-Communicator::~Communicator() {
-  if (comm_ != nullptr && device::may_release()) table().destroy(comm_);
+void Communicator::End::operator()(tefl_comm comm) const {
+  if (device::may_release()) table().destroy(comm);
+}
+
+Communicator::Handle Communicator::joined(const Call& call, const tefl_ccl_id& id,
+                                          std::chrono::milliseconds timeout) {
+  const c10::DeviceGuard on(call.device);
+  tefl_comm comm = nullptr;
+  const auto status =
+      table().init_rank(&id, call.size, call.rank, call.device.index(), timeout.count(), &comm);
+  if (status != TEFL_OK) throw std::runtime_error(device::provider_reason(status));
+  return Handle(comm);
 }
 
 std::string Communicator::error() const {
-  const auto status = table().async_error(comm_);
+  const auto status = table().async_error(get());
   return status == TEFL_OK ? "" : device::provider_reason(status);
 }
 
-void Communicator::abort(const std::string& reason) const { table().abort(comm_, reason.c_str()); }
+void Communicator::abort(const std::string& reason) const { table().abort(get(), reason.c_str()); }
 
 }  // namespace tefl::ccl

@@ -1,11 +1,10 @@
 // A communicator of the provider's CCL table: joined on first use, aborted or destroyed in time.
 #pragma once
 
-#include <c10/core/Device.h>
-
 #include <chrono>
+#include <memory>
 #include <string>
-#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <type_traits>
 
 #include "ccl/call.h"
 #include "ccl/ledger.h"
@@ -22,21 +21,24 @@ void check(tefl_status status, const Call& call);
 
 class Communicator {
  public:
-  /// Joins the communicator that rank 0 announces in `store` under `key`, for `call`, which is the first to
-  /// need it. Throws where not all ranks come within `timeout`, with what `ledger` knows of it.
-  Communicator(const Call& call, c10d::Store& store, const std::string& key, c10::DeviceIndex device,
-               std::chrono::milliseconds timeout, Ledger& ledger);
-  ~Communicator();
-  Communicator(const Communicator&) = delete;
-  Communicator& operator=(const Communicator&) = delete;
+  /// Joins the communicator that rank 0 publishes in `ledger` under `key`, on the device of `call`, which is
+  /// the first to need it. Throws where not all ranks come within the ledger's time-out, or it is closed.
+  Communicator(const Call& call, const std::string& key, Ledger& ledger);
 
-  tefl_comm get() const { return comm_; }
+  tefl_comm get() const { return handle_.get(); }
   /// What made it fail, "" if nothing did.
   std::string error() const;
   void abort(const std::string& reason) const;
 
  private:
-  tefl_comm comm_ = nullptr;
+  struct End {
+    void operator()(tefl_comm comm) const;
+  };
+  using Handle = std::unique_ptr<std::remove_pointer_t<tefl_comm>, End>;
+
+  static Handle joined(const Call& call, const tefl_ccl_id& id, std::chrono::milliseconds timeout);
+
+  Handle handle_;
 };
 
 }  // namespace tefl::ccl

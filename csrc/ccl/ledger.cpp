@@ -17,9 +17,6 @@ constexpr std::chrono::milliseconds kFirstLook{1}, kLongestLook{20};
 
 std::string key_of(const Call& call) { return "tefl/call/" + std::to_string(call.number); }
 
-std::string text_of(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
-std::vector<uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
-
 }  // namespace
 
 bool Ledger::Form::operator==(const Form& other) const {
@@ -46,37 +43,48 @@ bool Ledger::is_new(const Call& call) {
 bool Ledger::announce(const Call& call) {
   if (call.size == 1 || !is_new(call)) return false;
   if (call.rank != 0) return true;
-  store_->set(key_of(call), bytes_of(call.form()));
+  publish(key_of(call), call.form());
   return false;
 }
 
-std::string Ledger::announced(const Call& call) noexcept {
-  try {
-    return store_->check({key_of(call)}) ? text_of(store_->get(key_of(call))) : "";
-  } catch (const std::exception&) {  // the store went down with the rank that kept it
-    return "";
-  }
-}
-
-bool Ledger::agrees(const Call& call) {
-  const std::string theirs = announced(call), ours = call.form();
-  if (theirs.empty()) return false;
-  if (theirs == ours) return true;
+void Ledger::require_same(const Call& call, const std::string& theirs) {
+  const std::string ours = call.form();
+  if (theirs == ours) return;
   tell("rank 0 calls " + theirs + " as #" + std::to_string(call.number) + ", rank " +
        std::to_string(call.rank) + " calls " + ours);
   fail(call, "rank 0 calls " + theirs + " where this rank calls " + ours +
                  "; all ranks must call the same, with the same dtype and number of elements");
 }
 
-bool Ledger::agrees_within(const Call& call, std::chrono::milliseconds patience) {
+bool Ledger::agrees(const Call& call) {
+  const std::string theirs = store_.look(key_of(call));
+  if (theirs.empty()) return false;
+  require_same(call, theirs);
+  return true;
+}
+
+std::string Ledger::awaited(const Call& call, const std::string& key, std::chrono::milliseconds patience) {
   const auto deadline = Clock::now() + patience;
-  for (auto look = kFirstLook; !agrees(call); look = std::min(2 * look, kLongestLook)) {
-    if (Clock::now() >= deadline) return false;
-    std::unique_lock<std::mutex> lock(mutex_);
-    if (closing_.wait_for(lock, look, [&] { return !closed_.empty(); })) {
-      fail(call, "given up before rank 0 made the call: " + closed_);
+  for (auto nap = kFirstLook;; nap = std::min(2 * nap, kLongestLook)) {
+    auto text = store_.look(key);
+    if (!text.empty() || Clock::now() >= deadline) return text;
+    {
+      std::unique_lock<std::mutex> lock(mutex_);
+      closing_.wait_for(lock, nap, [&] { return !closed_.empty(); });
     }
+    require_open(call);
   }
+}
+
+void Ledger::require_open(const Call& call) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!closed_.empty()) fail(call, "given up before all ranks had made the call: " + closed_);
+}
+
+bool Ledger::agrees_within(const Call& call, std::chrono::milliseconds patience) {
+  const std::string theirs = awaited(call, key_of(call), patience);
+  if (theirs.empty()) return false;
+  require_same(call, theirs);
   return true;
 }
 
@@ -97,16 +105,16 @@ void Ledger::close(const std::string& reason) {
 
 std::string Ledger::known_difference() noexcept {
   try {
-    if (!store_->check({kDifference})) return "";
-    return " (" + text_of(store_->get(kDifference)) + ")";
-  } catch (const std::exception&) {  // as above
+    const auto difference = store_.look(kDifference);
+    return difference.empty() ? "" : " (" + difference + ")";
+  } catch (const std::exception&) {  // no memory, no thread: the message does without
     return "";
   }
 }
 
 void Ledger::tell(const std::string& text) noexcept {
   try {
-    store_->set(kDifference, bytes_of(text));
+    publish(kDifference, text);
   } catch (const std::exception&) {
     // The others will learn of it by their time-outs.
   }

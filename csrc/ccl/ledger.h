@@ -8,10 +8,10 @@
 #include <mutex>
 #include <string>
 #include <string_view>
-#include <torch/csrc/distributed/c10d/Store.hpp>
 #include <unordered_set>
 
 #include "ccl/call.h"
+#include "ccl/patient_store.h"
 
 namespace tefl::ccl {
 
@@ -39,8 +39,16 @@ class Ledger {
   /// The same, for as long as the process group waits for anything; then a DistBackendError.
   void require_agreement(const Call& call);
 
-  /// Ends all waiting here, with `reason`.
+  /// What rank 0 has published under `key`, looked for until it is there, at most for `patience`; then "".
+  /// For `call`, and throws when close() is called meanwhile.
+  std::string awaited(const Call& call, const std::string& key, std::chrono::milliseconds patience);
+  void publish(const std::string& key, const std::string& text) { store_.put(key, text); }
+
+  /// Ends all waiting for other ranks, with `reason`.
   void close(const std::string& reason);
+
+  /// Throws after close().
+  void require_open(const Call& call);
 
   std::chrono::milliseconds timeout() const { return timeout_; }
 
@@ -62,12 +70,12 @@ class Ledger {
   };
 
   bool is_new(const Call& call);
-  /// What rank 0 called, "" where it has not said so yet.
-  std::string announced(const Call& call) noexcept;
+  /// Throws where rank 0 called `theirs` and this rank calls something else.
+  void require_same(const Call& call, const std::string& theirs);
   /// Leaves `text` for the other ranks' messages.
   void tell(const std::string& text) noexcept;
 
-  const c10::intrusive_ptr<c10d::Store> store_;
+  PatientStore store_;
   const std::chrono::milliseconds timeout_;
   std::mutex mutex_;
   std::condition_variable closing_;

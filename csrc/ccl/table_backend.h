@@ -17,6 +17,9 @@ class TableBackend final : public DeviceBackend {
   TableBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, Timeout timeout);
   ~TableBackend() override;
 
+  /// Waits for what is under way, which ends in time; later calls fail.
+  void shutdown() override;
+
  protected:
   Work begin_all_reduce(const Call& call, Tensors& tensors, const c10d::AllreduceOptions& opts) override;
   Work begin_all_reduce_coalesced(const Call& call, Tensors& tensors,
@@ -49,7 +52,7 @@ class TableBackend final : public DeviceBackend {
 
   void begin_group(const Call& call) override;
   Work end_group(const Call& call, std::vector<Work> works) override;
-  void abort_beneath(const std::string& reason) override { watchdog_.abort(reason); }
+  void abort_beneath(const std::string& reason) override;
   std::string failure() const override;
 
  private:
@@ -63,6 +66,8 @@ class TableBackend final : public DeviceBackend {
   using Body = std::function<void(const Lane&, Tensors& kept)>;
   using Counts = std::vector<uint64_t>;  // bytes, for each rank
 
+  /// That of the call's device, made by its first call.
+  std::shared_ptr<Communicator> communicator(const Call& call);
   /// The lane of the call, which is behind the current stream now.
   Lane lane(const Call& call, int peer, bool receives);
   /// Runs `body` in the lane of the call. `kept` grows by what it makes.
@@ -77,10 +82,15 @@ class TableBackend final : public DeviceBackend {
                   Tensors& kept);
   Work message(const Call& call, Tensors& tensors, int peer, bool receives);
 
-  const c10::intrusive_ptr<c10d::Store> store_;
-  const Timeout timeout_;
-  std::mutex lanes_mutex_;  // threads may share a group
-  std::map<c10::DeviceIndex, std::shared_ptr<Communicator>> communicators_;
+  /// A device's communicator. Its number, of the order of first use, is the same in all ranks.
+  struct Place {
+    size_t number = 0;
+    std::shared_ptr<Communicator> communicator;
+    std::mutex making;  // held by the call that makes it
+  };
+
+  std::mutex lanes_mutex_;  // of both maps: threads may share a group
+  std::map<c10::DeviceIndex, Place> places_;
   std::map<std::tuple<c10::DeviceIndex, int, bool>, c10::Stream> streams_;  // peer -1: the collectives
   Watchdog watchdog_;  // last, so that its thread ends first
 };

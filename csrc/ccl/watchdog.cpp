@@ -1,146 +1,158 @@
 #include "ccl/watchdog.h"
 
-#include <c10/core/StreamGuard.h>
-#include <c10/util/Exception.h>
+#include <condition_variable>
+#include <list>
+#include <mutex>
 
 #include "ccl/let_go.h"
-#include "device/events.h"
-#include "device/streams.h"
+#include "device/lifetime.h"
 
 namespace tefl::ccl {
 namespace {
 
 constexpr std::chrono::milliseconds kLook{2};  // how often streams are asked: they tell nobody by themselves
+constexpr char kDestroyed[] = "the process group was destroyed before the work was done";
 
 }  // namespace
 
-// ----------------------------------------------------------------------------------------------- the work --
+struct Watchdog::Entry {
+  using Clock = std::chrono::steady_clock;
 
-StreamWork::StreamWork(Call call, std::vector<at::Tensor> outputs, std::shared_ptr<Ledger> ledger,
-                       std::vector<at::Tensor> kept, c10::Stream stream,
-                       std::shared_ptr<Communicator> communicator)
-    : DeviceWork(std::move(call), std::move(outputs), std::move(ledger)),
-      kept_(std::move(kept)),
-      stream_(stream),
-      communicator_(std::move(communicator)) {}
+  c10::intrusive_ptr<StreamWork> work;
+  Clock::time_point deadline;
+  std::chrono::milliseconds allowed;
+  std::string error{};  // what became of it, once it is over; "" if all is well
 
-StreamWork::~StreamWork() { device::destroy_event(event_, stream_.device_index()); }
+  bool is_over();
+  bool has_failed();
+  void give_up(const std::string& reason);
+  void end();
+};
 
-void StreamWork::enqueued() { device::record_event(&event_, stream_, /*timing=*/false); }
+struct Watchdog::State {
+  mutable std::mutex mutex;
+  std::condition_variable changed;
+  std::list<Entry> entries;
+  std::string failure;
+  bool settling = false;  // the thread has taken entries out and not ended them all
+  bool ending = false;
 
-bool StreamWork::reached() const { return device::query_event(event_); }
+  std::list<Entry> take_over();
+  void run();
+};
 
-void StreamWork::end(std::exception_ptr error) { finish(error ? explained(error) : nullptr); }
+// ------------------------------------------------------------------------------------- of a single work --
 
-void StreamWork::release() { let_go(kept_); }
-
-bool StreamWork::isCompleted() { return Work::isCompleted() || reached(); }
-
-bool StreamWork::isSuccess() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return !exception_;
+void Watchdog::Entry::give_up(const std::string& reason) {
+  error = reason;
+  work->communicator().abort(work->call().describe() + ": " + reason);
 }
 
-std::exception_ptr StreamWork::exception() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return exception_;
+bool Watchdog::Entry::has_failed() {
+  error = work->communicator().error();
+  return !error.empty();
 }
 
-// The watchdog ends the work, successfully or not.
-void StreamWork::block_host(std::chrono::milliseconds timeout) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  const auto done = [&] { return completed_; };
-  if (timeout == kNoTimeout) {
-    cv_.wait(lock, done);
-  } else if (!cv_.wait_for(lock, timeout, done)) {
-    fail(call_, "not done after the " + std::to_string(timeout.count()) + " ms that wait() was given");
+bool Watchdog::Entry::is_over() {
+  try {
+    if (has_failed() || work->reached()) return true;
+    if (Clock::now() <= deadline) return false;
+    give_up("not done within its time-out of " + std::to_string(allowed.count()) + " ms");
+  } catch (...) {  // a device that has failed answers every question so
+    give_up(reason_of(std::current_exception()));
   }
-}
-
-bool StreamWork::wait(std::chrono::milliseconds timeout) {
-  if (call_.type == c10d::OpType::BARRIER || timeout != kNoTimeout) block_host(timeout);
-  if (const auto error = exception()) std::rethrow_exception(error);
-  synchronize();
   return true;
 }
 
-void StreamWork::synchronize() {
-  device::block_stream(event_, device::current_stream(stream_.device_index()));
+// Without the lock: what ends a work tells others, asks the store, and frees memory.
+void Watchdog::Entry::end() {
+  work->end(error.empty() ? nullptr : std::make_exception_ptr(std::runtime_error(error)));
+  work->release();
 }
 
-// Complete at once, in stream order: whoever uses the future has its stream wait for ours.
-void StreamWork::promise(const Future& future) {
-  const c10::StreamGuard ours(stream_);
-  future->markCompleted(value());
-}
+// ------------------------------------------------------------------------------------------- the thread --
 
-// ------------------------------------------------------------------------------------------- the watchdog --
-
-Watchdog::~Watchdog() {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    ending_ = true;
+std::list<Watchdog::Entry> Watchdog::State::take_over() {
+  std::list<Entry> over;
+  for (auto entry = entries.begin(); entry != entries.end();) {
+    const auto next = std::next(entry);
+    if (entry->is_over()) {
+      if (failure.empty() && !entry->error.empty())
+        failure = entry->work->call().describe() + ": " + entry->error;
+      over.splice(over.end(), entries, entry);
+    }
+    entry = next;
   }
-  changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
+  return over;
+}
+
+void Watchdog::State::run() {
+  std::unique_lock<std::mutex> lock(mutex);
+  for (;;) {
+    changed.wait(lock, [&] { return ending || !entries.empty(); });
+    if (ending) return;
+    auto over = take_over();
+    settling = true;
+    lock.unlock();
+    for (auto& entry : over) entry.end();
+    let_go(over);
+    lock.lock();
+    settling = false;
+    if (entries.empty()) changed.notify_all();
+    if (!entries.empty()) changed.wait_for(lock, kLook, [&] { return ending; });
+  }
+}
+
+// ----------------------------------------------------------------------------------------- the watchdog --
+
+Watchdog::Watchdog(std::chrono::milliseconds timeout)
+    : timeout_(timeout), state_(std::make_shared<State>()) {}
+
+void Watchdog::end() {
+  {
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    state_->ending = true;
+  }
+  state_->changed.notify_all();
+  if (thread_.get_id() == std::this_thread::get_id()) {
+    thread_.detach();
+  } else if (thread_.joinable()) {
+    thread_.join();
+  }
+  for (auto& entry : state_->entries) {
+    if (!device::may_release()) {
+      entry.error = kDestroyed;
+    } else if (!entry.is_over()) {
+      entry.give_up(kDestroyed);
+    }
+    entry.end();
+  }
+  let_go(state_->entries);
 }
 
 void Watchdog::watch(c10::intrusive_ptr<StreamWork> work, std::chrono::milliseconds timeout) {
   const auto allowed = timeout > kNoTimeout ? timeout : timeout_;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    entries_.push_back({std::move(work), Clock::now() + allowed, allowed});
-    if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    if (!thread_.joinable()) thread_ = std::thread([state = state_] { state->run(); });
+    state_->entries.push_back({std::move(work), Entry::Clock::now() + allowed, allowed});
   }
-  changed_.notify_all();
+  state_->changed.notify_all();
+}
+
+void Watchdog::drain() {
+  std::unique_lock<std::mutex> lock(state_->mutex);
+  state_->changed.wait(lock, [&] { return state_->entries.empty() && !state_->settling; });
 }
 
 std::string Watchdog::failure() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return failure_;
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  return state_->failure;
 }
 
-void Watchdog::abort(const std::string& reason) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (failure_.empty()) failure_ = reason;
-  for (const auto& entry : entries_) entry.work->communicator().abort(reason);
-}
-
-bool Watchdog::settle(Entry& entry) {
-  auto& communicator = entry.work->communicator();
-  const Call& call = entry.work->call();
-  std::string error = communicator.error();
-  if (error.empty() && Clock::now() > entry.deadline && !entry.work->reached()) {
-    error = "not done within its time-out of " + std::to_string(entry.allowed.count()) + " ms";
-    communicator.abort(call.describe() + ": " + error);
-  }
-  if (!error.empty()) {
-    if (failure_.empty()) failure_ = call.describe() + ": " + error;
-    entry.work->end(std::make_exception_ptr(std::runtime_error(error)));
-    return true;
-  }
-  if (!entry.work->reached()) return false;
-  entry.work->end(nullptr);
-  return true;
-}
-
-void Watchdog::run() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  for (;;) {
-    changed_.wait(lock, [&] { return ending_ || !entries_.empty(); });
-    if (ending_) return;
-    std::list<Entry> over;  // let go without the lock: what it held may be the last of its kind
-    for (auto entry = entries_.begin(); entry != entries_.end();) {
-      const auto next = std::next(entry);
-      if (settle(*entry)) over.splice(over.end(), entries_, entry);
-      entry = next;
-    }
-    lock.unlock();
-    for (const auto& entry : over) entry.work->release();
-    let_go(over);
-    lock.lock();
-    if (!entries_.empty()) changed_.wait_for(lock, kLook, [&] { return ending_; });
-  }
+void Watchdog::fail(const std::string& reason) {
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  if (state_->failure.empty()) state_->failure = reason;
 }
 
 }  // namespace tefl::ccl

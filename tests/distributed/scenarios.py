@@ -67,7 +67,7 @@ def scenario_a_rank_is_killed_and_the_next_call_comes_later(rank: int, folder: P
         dist.all_reduce(tensor)
         settle(tensor)
     except RuntimeError:
-        dist.broadcast(tensor, src=0)
+        dist.broadcast(tensor, src=2)  # in gloo's from another rank, some ranks have no need of this one
         return settle(tensor)
     return "went on"
 

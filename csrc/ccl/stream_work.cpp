@@ -1,0 +1,86 @@
+#include "ccl/stream_work.h"
+
+#include <c10/core/StreamGuard.h>
+#include <c10/util/Exception.h>
+
+#include "ccl/let_go.h"
+#include "device/allocator.h"
+#include "device/events.h"
+#include "device/streams.h"
+
+namespace tefl::ccl {
+
+StreamWork::StreamWork(Call call, std::vector<at::Tensor> outputs, std::shared_ptr<Ledger> ledger,
+                       std::vector<at::Tensor> kept, c10::Stream stream,
+                       std::shared_ptr<Communicator> communicator)
+    : DeviceWork(std::move(call), std::move(outputs), std::move(ledger)),
+      kept_(std::move(kept)),
+      stream_(stream),
+      communicator_(std::move(communicator)) {}
+
+// It still keeps what it was given where it was never watched: the call failed when a part of it was
+// enqueued.
+StreamWork::~StreamWork() {
+  stay_for_stream();
+  device::destroy_event(event_, stream_.device_index());
+}
+
+void StreamWork::enqueued() { device::record_event(&event_, stream_, /*timing=*/false); }
+
+bool StreamWork::reached() const { return device::query_event(event_); }
+
+void StreamWork::end(std::exception_ptr error) { finish(error ? explained(error) : nullptr); }
+
+// Whatever the host was told of failed work, the library may still be at it.
+void StreamWork::release() {
+  if (!isSuccess()) stay_for_stream();
+  let_go(kept_);
+}
+
+void StreamWork::stay_for_stream() const {
+  if (!device::may_release()) return;
+  for (const auto& tensor : kept_) device::allocator().recordStream(tensor.storage().data_ptr(), stream_);
+}
+
+bool StreamWork::isCompleted() { return Work::isCompleted() || reached(); }
+
+bool StreamWork::isSuccess() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return !exception_;
+}
+
+std::exception_ptr StreamWork::exception() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return exception_;
+}
+
+// The watchdog ends the work, successfully or not.
+void StreamWork::block_host(std::chrono::milliseconds timeout) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto done = [&] { return completed_; };
+  if (timeout == kNoTimeout) {
+    cv_.wait(lock, done);
+  } else if (!cv_.wait_for(lock, timeout, done)) {
+    fail(call_, "not done after the " + std::to_string(timeout.count()) + " ms that wait() was given");
+  }
+}
+
+bool StreamWork::wait(std::chrono::milliseconds timeout) {
+  if (call_.type == c10d::OpType::BARRIER || timeout != kNoTimeout) block_host(timeout);
+  if (const auto error = exception()) std::rethrow_exception(error);
+  synchronize();
+  return true;
+}
+
+void StreamWork::synchronize() {
+  device::block_stream(event_, device::current_stream(stream_.device_index()));
+}
+
+// Complete at once, in stream order: whoever uses the future has its stream wait for ours.
+void StreamWork::promise(const Future& future) {
+  if (const auto error = exception()) return future->setError(error);
+  const c10::StreamGuard ours(stream_);
+  future->markCompleted(value());
+}
+
+}  // namespace tefl::ccl
