@@ -1,6 +1,6 @@
 #include "ccl/alias_backend.h"
 
-#include "ccl/let_go.h"
+#include "ccl/without_interpreter.h"
 #include "ccl/work.h"
 #include "device/alias_target.h"
 #include "device/streams.h"
@@ -24,7 +24,14 @@ AliasBackend::AliasBackend(c10::intrusive_ptr<c10d::Backend> inner,
       inner_(std::move(inner)),
       on_host_(device::alias_target().type == c10::kCPU) {}
 
-AliasBackend::~AliasBackend() { stop_comparing(); }
+// Gloo, too, waits for its threads.
+AliasBackend::~AliasBackend() {
+  const WithoutInterpreter no_lock;
+  stop_comparing();
+  collectives_.end();
+  messages_.end();
+  inner_.reset();
+}
 
 // ----------------------------------------------------------------------------- rank 0 calls the same, or --
 

@@ -79,9 +79,9 @@ class AliasBackend final : public DeviceBackend {
   Given movable(const Given& given) const;
   Tensors shapeless(Tensors twins) const;
 
-  const c10::intrusive_ptr<c10d::Backend> inner_;
+  c10::intrusive_ptr<c10d::Backend> inner_;
   const bool on_host_;
-  StartQueue collectives_, messages_;  // last, so that their threads end first
+  StartQueue collectives_, messages_;
 };
 
 }  // namespace tefl::ccl

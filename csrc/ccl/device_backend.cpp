@@ -95,10 +95,14 @@ Call DeviceBackend::coalesced_call() const {
 }
 
 void DeviceBackend::startCoalescing() {
-  // Torch does not end a group whose calls raise: what is left of one goes, its works to nobody.
-  if (std::exchange(coalescing_, false)) end_group(coalesced_call(), std::exchange(coalesced_, {}));
+  leave_group();
   begin_group(coalesced_call());
   coalescing_ = true;
+}
+
+// Torch does not end a group whose calls raise: its works go to nobody.
+void DeviceBackend::leave_group() {
+  if (std::exchange(coalescing_, false)) end_group(coalesced_call(), std::exchange(coalesced_, {}));
 }
 
 DeviceBackend::Work DeviceBackend::endCoalescing() {

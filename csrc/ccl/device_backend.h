@@ -90,6 +90,8 @@ class DeviceBackend : public c10d::Backend {
   virtual Work end_group(const Call& call, std::vector<Work> works) = 0;
   Work kept(Work work);
   bool is_in_group() const { return coalescing_; }
+  /// Ends a group that is still open.
+  void leave_group();
 
   /// Sees to a call that is to be compared with rank 0's: as below, unless it can be held up in a better way.
   virtual void compare(Call& call) { compare_within_grace(call); }

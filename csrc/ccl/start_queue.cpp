@@ -8,7 +8,7 @@
 
 namespace tefl::ccl {
 
-StartQueue::~StartQueue() {
+void StartQueue::end() {
   // The last reference to a group may be dropped with a job, so on the queue's own thread.
   const bool on_its_thread = thread_.get_id() == std::this_thread::get_id();
   if (on_its_thread) abandon();

@@ -16,8 +16,11 @@ namespace tefl::ccl {
 
 class StartQueue {
  public:
-  /// Waits for the jobs that were submitted.
-  ~StartQueue();
+  ~StartQueue() { end(); }
+
+  /// Waits for the jobs that were submitted; there may be no more. Not under the interpreter's lock, which
+  /// jobs may want.
+  void end();
 
   using Job = std::function<void()>;
   using Failed = std::function<void(std::exception_ptr)>;

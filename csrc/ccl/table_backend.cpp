@@ -24,6 +24,11 @@ TableBackend::TableBackend(const c10::intrusive_ptr<c10d::Store>& store, int ran
 
 TableBackend::~TableBackend() {
   const WithoutInterpreter no_lock;
+  try {
+    leave_group();
+  } catch (const std::exception&) {
+    // Whoever opened it has an error already.
+  }
   stop_comparing();
   watchdog_.end();
 }
@@ -45,6 +50,7 @@ void TableBackend::abort_beneath(const std::string& reason) {
 }
 
 void TableBackend::shutdown() {
+  leave_group();
   watchdog_.drain();
   watchdog_.fail("the process group was destroyed");
 }

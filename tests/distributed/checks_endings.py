@@ -328,3 +328,18 @@ def check_a_device_that_fails_to_say_how_far_it_is_fails_the_work(rank: int, siz
         broken.value = 0
     meet("broken", rank, size)
     forget_failures()
+
+
+def check_a_group_of_calls_that_was_left_open_ends_with_its_process_group(rank: int, size: int) -> None:
+    """Torch leaves one open where a call in it raises, and the provider holds pointers until its end."""
+    open_groups = ctypes.c_int32.in_dll(faults(), "open_groups")
+    for last in ("shutdown", "reference"):
+        backend = process_group(rank, size)
+        sound(backend, rank, size)
+        backend._start_coalescing()
+        assert open_groups.value == 1
+        if last == "shutdown":
+            backend.shutdown()
+            assert open_groups.value == 0
+        del backend
+        assert open_groups.value == 0

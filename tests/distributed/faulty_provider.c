@@ -5,6 +5,7 @@
 
 volatile uint64_t refused_count; /* an all_reduce of that many elements fails */
 volatile int32_t broken_events;  /* event_query fails */
+volatile int32_t open_groups;    /* begun and not ended */
 
 static const tefl_provider* real;
 static tefl_provider provider;
@@ -29,6 +30,16 @@ static tefl_status all_reduce(tefl_comm comm, const void* input, void* output, u
   return real->ccl->all_reduce(comm, input, output, count, dtype, reduction, stream);
 }
 
+static tefl_status group_start(void) {
+  ++open_groups;
+  return real->ccl->group_start();
+}
+
+static tefl_status group_end(void) {
+  --open_groups;
+  return real->ccl->group_end();
+}
+
 const tefl_provider* tefl_provider_get(void) {
   if (real == NULL) {
     void* library = dlopen(LIBRARY, RTLD_NOW);
@@ -38,6 +49,8 @@ const tefl_provider* tefl_provider_get(void) {
     ccl = *real->ccl;
     runtime.event_query = event_query;
     ccl.all_reduce = all_reduce;
+    ccl.group_start = group_start;
+    ccl.group_end = group_end;
     provider.last_error = last_error;
     provider.runtime = &runtime;
     provider.ccl = &ccl;
