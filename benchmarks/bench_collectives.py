@@ -7,13 +7,15 @@ Both run in the same processes, in many short rounds that alternate, over the sa
 gloo beside gloo on CPU tensors, on cuda "tefl" over NCCL beside NCCL on CUDA tensors. Times are of one call,
 the slowest rank's, median over rounds. The ratio is the median of the rounds' own ratios, each of two times
 that were taken one right after the other, so that a load from elsewhere falls on both; `quartiles` say how
-far they scatter. Every collective's values are checked first.
+far they scatter, and `interval` where their median lies with 95% confidence. On sim the sizes with a goal get
+eight times as many rounds. Every collective's values are checked first.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import statistics
@@ -37,7 +39,7 @@ GOALS = {"sim": {1 << 10: 1.1, 1 << 26: 1.02}, "cuda": {size: 1.02 for size in S
 
 LINE = (
     "{collective:15} {bytes:>11} B  {device_us:11.1f} us  {plain_us:11.1f} us  {ratio:.3f}"
-    "  ({quartiles[0]:.3f} to {quartiles[1]:.3f})"
+    "  ({interval[0]:.3f} to {interval[1]:.3f})"
 )
 
 
@@ -130,13 +132,27 @@ def seconds(call: Callable[[Memory], Any], given_to: Memory, calls: int) -> floa
     return (time.perf_counter() - start) / calls
 
 
+def interval(values: list[float]) -> list[float]:
+    """Return between which of `values` their median lies with 95% confidence, however they scatter.
+
+    The bounds are order statistics; their ranks come from the normal approximation of the sign test.
+    """
+    ranked = sorted(values)
+    reach = 0.98 * math.sqrt(len(ranked))
+    middle = (len(ranked) - 1) / 2
+    return [
+        ranked[max(0, math.floor(middle - reach))],
+        ranked[min(len(ranked) - 1, math.ceil(middle + reach))],
+    ]
+
+
 def compare(collective: Collective, size: int, devices: list[torch.device], rounds: int) -> dict[str, Any]:
     """Time both sides in turn; the slowest rank's times count, as for whoever waits for the result."""
     step = 2 * dist.get_world_size()
     memories = [memory(size // 4 // step * step, device) for device in devices]
     calls = max(1, min(20, (1 << 22) // size))
     pairs = []
-    for turn in range(rounds * (4 if calls > 1 else 1) + 2):
+    for turn in range(rounds + 2):
         order = (0, 1) if turn % 2 else (1, 0)  # neither side is always the first
         taken = {side: seconds(collective.call, memories[side], calls) for side in order}
         if turn >= 2:  # the first ones make connections and buffers
@@ -149,6 +165,7 @@ def compare(collective: Collective, size: int, devices: list[torch.device], roun
         "plain_us": plain * 1e6,
         "ratio": middle,
         "quartiles": [low, high],
+        "interval": interval(ratios),
         "rounds": len(pairs),
     }
 
@@ -196,6 +213,11 @@ def main() -> None:
     dist.destroy_process_group()
 
 
+def rounds_of(size: int, options: argparse.Namespace) -> int:
+    rounds = options.rounds if size > 1 << 21 else 4 * options.rounds
+    return 8 * rounds if options.provider == "sim" and size in GOALS["sim"] else rounds
+
+
 def measure(options: argparse.Namespace, devices: list[torch.device]) -> list[dict[str, Any]]:
     figures = []
     goals = GOALS.get(options.provider, {})
@@ -206,7 +228,7 @@ def measure(options: argparse.Namespace, devices: list[torch.device]) -> list[di
             step = 2 * dist.get_world_size()
             check(name, collective, min(size, 1 << 24) // 4 // step * step, devices[0])
             figure = {"collective": name, "bytes": size, "goal": goals.get(size)}
-            figure |= compare(collective, size, devices, options.rounds)
+            figure |= compare(collective, size, devices, rounds_of(size, options))
             figures.append(figure)
             if dist.get_rank() == 0:
                 print(LINE.format(**figure), flush=True)
