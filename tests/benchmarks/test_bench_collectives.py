@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
-from bench_collectives import interval  # noqa: E402
+from bench_collectives import interval
 
 # Of how many values, which ones bound their median with 95% confidence: W. J. Conover, Practical
 # Nonparametric Statistics, by the binomial distribution.
