@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import re
 import statistics
@@ -28,6 +27,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 from facts import now, versions
+from medians import interval
 from torch import Tensor
 
 from tefl.privateuse1 import PrivateUse1Backend, is_registered, register_backend
@@ -130,20 +130,6 @@ def seconds(call: Callable[[Memory], Any], given_to: Memory, calls: int) -> floa
         call(given_to)
     synchronize(device)
     return (time.perf_counter() - start) / calls
-
-
-def interval(values: list[float]) -> list[float]:
-    """Return between which of `values` their median lies with 95% confidence, however they scatter.
-
-    The bounds are order statistics; their ranks come from the normal approximation of the sign test.
-    """
-    ranked = sorted(values)
-    reach = 0.98 * math.sqrt(len(ranked))
-    middle = (len(ranked) - 1) / 2
-    return [
-        ranked[max(0, math.floor(middle - reach))],
-        ranked[min(len(ranked) - 1, math.ceil(middle + reach))],
-    ]
 
 
 def compare(collective: Collective, size: int, devices: list[torch.device], rounds: int) -> dict[str, Any]:

@@ -5,33 +5,28 @@
 Notes the operators of one step (forward, backward, clipping, AdamW) below autograd, then times each with the
 step's own arguments on the device and on its alias, in turn; the fastest round of each counts. The table is
 in the order of what an operator adds to a step. On sim the model is tiny, so that little but host time is
-left, and the whole step is timed beside the CPU's as well; for the cuda provider train_cuda.py does that.
+left, and the whole step is timed beside the CPU's as well; for the cuda provider step_turns.py does that.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from beside_alias import start
+from demo_step import make_step
 from facts import now, versions
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from tefl.privateuse1 import as_alias
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
-from lm_model import LanguageModel, ModelConfig, next_byte_loss
-
-MODELS = {"sim": (2, ModelConfig(dim=16, heads=2, context=8)), "cuda": (16, ModelConfig())}
-"""Sequences a step and the model."""
+SIZES = {"sim": "tiny", "cuda": "demo"}
 CALLS, ROUNDS, STEPS = 20, 30, 100
 
 
@@ -64,25 +59,6 @@ def form_of(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return tuple(value.shape), value.stride(), value.dtype, value.device
     return repr(value)
-
-
-def make_step(provider: str, device: str) -> Callable[[], None]:
-    """Return a training step of the demo model on `device`, as examples/train_lm.py takes it."""
-    batch, config = MODELS[provider]
-    torch.manual_seed(0)
-    model = LanguageModel(config).to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.1)
-    text = torch.randint(0, 256, (batch, config.context + 1))
-
-    def step() -> None:
-        loss = next_byte_loss(model, text.to(device))
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        loss.item()
-
-    return step
 
 
 def microseconds(call: Callable[[], Any], calls: int) -> float:
@@ -149,14 +125,14 @@ def show(rows: list[dict[str, Any]]) -> None:
 def main() -> None:
     """Print table and ratio and, where asked, write them with versions and date."""
     arguments, alias = start(__doc__)
-    step = make_step(arguments.provider, "maca")
+    step = make_step(SIZES[arguments.provider], "maca")
     for _ in range(3):
         step()
     rows = time_operators(step, alias)
     show(rows)
     facts: dict[str, Any] = {"date": now(), **versions(), "provider": arguments.provider, "operators": rows}
     if alias.type == "cpu":
-        plain = make_step(arguments.provider, "cpu")
+        plain = make_step(SIZES[arguments.provider], "cpu")
         device_us, alias_us = fastest(step, plain, STEPS // ROUNDS)
         facts["step"] = {"device_us": device_us, "alias_us": alias_us, "ratio": device_us / alias_us}
         print(f"a whole step: {device_us:.0f} us, {alias} {alias_us:.0f} us: {device_us / alias_us:.2f}")

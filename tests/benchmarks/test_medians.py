@@ -1,4 +1,4 @@
-"""benchmarks/bench_collectives.py: where it says that a median lies."""
+"""benchmarks/medians.py: where it says that a median lies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
-from bench_collectives import interval
+from medians import interval
 
 # Of how many values, which ones bound their median with 95% confidence: W. J. Conover, Practical
 # Nonparametric Statistics, by the binomial distribution.
