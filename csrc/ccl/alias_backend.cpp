@@ -33,6 +33,11 @@ AliasBackend::~AliasBackend() {
   inner_.reset();
 }
 
+void AliasBackend::shutdown() {
+  leave_group();
+  inner_->shutdown();
+}
+
 // ----------------------------------------------------------------------------- rank 0 calls the same, or --
 
 // On the host a call can be held up without its caller, by the queue's thread.

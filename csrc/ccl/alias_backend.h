@@ -10,7 +10,7 @@
 
 namespace tefl::ccl {
 
-/// Every collective gets zero-copy twins of its tensors and is begun, on the inner group, after what the
+/// Every collective gets zero-copy aliases of its tensors and is begun, on the inner group, after what the
 /// current stream holds. Any c10d backend for the alias device will do; what it lacks raises its own error.
 class AliasBackend final : public DeviceBackend {
  public:
@@ -20,7 +20,7 @@ class AliasBackend final : public DeviceBackend {
 
   /// Gloo begins messages one by one, which torch's batch_isend_irecv does at less cost than a group of them.
   bool supportsCoalescing() const override { return !on_host_; }
-  void shutdown() override { inner_->shutdown(); }
+  void shutdown() override;
 
  protected:
   Work begin_all_reduce(const Call& call, Tensors& tensors, const c10d::AllreduceOptions& opts) override;
@@ -74,10 +74,11 @@ class AliasBackend final : public DeviceBackend {
                           const c10d::AllToAllOptions& opts);
   /// Returns when a call that has been queued may start; throws where it may not.
   void proceed(const Call& call);
-  /// Twins for what only moves elements, a tensor list or lists of them; twins as where shapes do not matter.
+  /// Aliases for what only moves elements, a tensor list or lists of them; aliases as where shapes do not
+  /// matter.
   template <class Given>
   Given movable(const Given& given) const;
-  Tensors shapeless(Tensors twins) const;
+  Tensors shapeless(Tensors aliases) const;
 
   c10::intrusive_ptr<c10d::Backend> inner_;
   const bool on_host_;

@@ -19,11 +19,11 @@ Options with(const Options& opts, const Reduction& how) {
 
 template <class Given>
 Given AliasBackend::movable(const Given& given) const {
-  return on_host_ ? as_movable(twins_of(given)) : twins_of(given);
+  return on_host_ ? as_movable(aliases_of(given)) : aliases_of(given);
 }
 
-Tensors AliasBackend::shapeless(Tensors twins) const {
-  return on_host_ ? without_shape(std::move(twins)) : twins;
+Tensors AliasBackend::shapeless(Tensors aliases) const {
+  return on_host_ ? without_shape(std::move(aliases)) : aliases;
 }
 
 // ----------------------------------------------------------------------------------------- reductions --
@@ -31,21 +31,21 @@ Tensors AliasBackend::shapeless(Tensors twins) const {
 AliasBackend::Work AliasBackend::begin_all_reduce(const Call& call, Tensors& tensors,
                                                   const c10d::AllreduceOptions& opts) {
   const auto how = reduction(opts.reduceOp);
-  auto twins = twins_of(tensors);
-  auto start = [inner = inner_, twins, opts = with(opts, how)]() mutable {
-    return inner->allreduce(twins, opts);
+  auto aliases = aliases_of(tensors);
+  auto start = [inner = inner_, aliases, opts = with(opts, how)]() mutable {
+    return inner->allreduce(aliases, opts);
   };
-  return run_reduction(call, tensors, twins, how, start);
+  return run_reduction(call, tensors, aliases, how, start);
 }
 
 AliasBackend::Work AliasBackend::begin_all_reduce_coalesced(const Call& call, Tensors& tensors,
                                                             const c10d::AllreduceCoalescedOptions& opts) {
   const auto how = reduction(opts.reduceOp);
-  auto twins = twins_of(tensors);
-  auto start = [inner = inner_, twins, opts = with(opts, how)]() mutable {
-    return inner->allreduce_coalesced(twins, opts);
+  auto aliases = aliases_of(tensors);
+  auto start = [inner = inner_, aliases, opts = with(opts, how)]() mutable {
+    return inner->allreduce_coalesced(aliases, opts);
   };
-  return run_reduction(call, tensors, twins, how, start);
+  return run_reduction(call, tensors, aliases, how, start);
 }
 
 // What the other ranks' tensors hold afterwards is the library's affair: gloo leaves sums of some ranks in
@@ -53,19 +53,19 @@ AliasBackend::Work AliasBackend::begin_all_reduce_coalesced(const Call& call, Te
 AliasBackend::Work AliasBackend::begin_reduce(const Call& call, Tensors& tensors,
                                               const c10d::ReduceOptions& opts) {
   const auto how = reduction(opts.reduceOp);
-  auto twins = twins_of(tensors);
-  auto start = [inner = inner_, twins, opts = with(opts, how)]() mutable {
-    return inner->reduce(twins, opts);
+  auto aliases = aliases_of(tensors);
+  auto start = [inner = inner_, aliases, opts = with(opts, how)]() mutable {
+    return inner->reduce(aliases, opts);
   };
   const bool receives = getRank() == opts.rootRank;
-  return run_reduction(call, tensors, receives ? twins : Tensors{}, how, start);
+  return run_reduction(call, tensors, receives ? aliases : Tensors{}, how, start);
 }
 
 AliasBackend::Work AliasBackend::begin_reduce_scatter(const Call& call, Tensors& outputs, Lists& inputs,
                                                       const c10d::ReduceScatterOptions& opts) {
   const auto how = reduction(opts.reduceOp);
-  auto out = twins_of(outputs);
-  auto start = [inner = inner_, out, in = twins_of(inputs), opts = with(opts, how)]() mutable {
+  auto out = aliases_of(outputs);
+  auto start = [inner = inner_, out, in = aliases_of(inputs), opts = with(opts, how)]() mutable {
     return inner->reduce_scatter(out, in, opts);
   };
   return run_reduction(call, outputs, out, how, start);
@@ -74,8 +74,8 @@ AliasBackend::Work AliasBackend::begin_reduce_scatter(const Call& call, Tensors&
 AliasBackend::Work AliasBackend::begin_reduce_scatter_from(const Call& call, Tensors outputs, Tensors inputs,
                                                            const c10d::ReduceScatterOptions& opts) {
   const auto how = reduction(opts.reduceOp);
-  auto out = shapeless(twins_of(outputs));
-  auto start = [inner = inner_, out, in = shapeless(twins_of(inputs)), opts = with(opts, how)]() mutable {
+  auto out = shapeless(aliases_of(outputs));
+  auto start = [inner = inner_, out, in = shapeless(aliases_of(inputs)), opts = with(opts, how)]() mutable {
     if (out.size() == 1) return inner->_reduce_scatter_base(out[0], in[0], opts);
     return inner->reduce_scatter_tensor_coalesced(out, in, opts);
   };
@@ -127,8 +127,8 @@ AliasBackend::Work AliasBackend::begin_gather(const Call& call, Lists& outputs, 
 
 AliasBackend::Work AliasBackend::begin_broadcast(const Call& call, Tensors& tensors,
                                                  const c10d::BroadcastOptions& opts) {
-  auto start = [inner = inner_, twins = movable(tensors), opts]() mutable {
-    return inner->broadcast(twins, opts);
+  auto start = [inner = inner_, aliases = movable(tensors), opts]() mutable {
+    return inner->broadcast(aliases, opts);
   };
   return run(call, tensors, start);
 }
@@ -160,7 +160,7 @@ AliasBackend::Work AliasBackend::all_to_all_on_host(const Call& call, const Tens
 AliasBackend::Work AliasBackend::begin_all_to_all(const Call& call, Tensors& outputs, Tensors& inputs,
                                                   const c10d::AllToAllOptions& opts) {
   if (on_host_) return all_to_all_on_host(call, outputs, inputs, opts);
-  auto start = [inner = inner_, out = twins_of(outputs), in = twins_of(inputs), opts]() mutable {
+  auto start = [inner = inner_, out = aliases_of(outputs), in = aliases_of(inputs), opts]() mutable {
     return inner->alltoall(out, in, opts);
   };
   return run(call, outputs, start);
@@ -181,22 +181,22 @@ AliasBackend::Work AliasBackend::begin_all_to_all_single(const Call& call, at::T
 // ------------------------------------------------------------------------ point to point, and nothing --
 
 AliasBackend::Work AliasBackend::begin_send(const Call& call, Tensors& tensors, int destination, int tag) {
-  auto start = [inner = inner_, twins = movable(tensors), destination, tag]() mutable {
-    return inner->send(twins, destination, tag);
+  auto start = [inner = inner_, aliases = movable(tensors), destination, tag]() mutable {
+    return inner->send(aliases, destination, tag);
   };
   return run(call, tensors, start);
 }
 
 AliasBackend::Work AliasBackend::begin_recv(const Call& call, Tensors& tensors, int source, int tag) {
-  auto start = [inner = inner_, twins = movable(tensors), source, tag]() mutable {
-    return inner->recv(twins, source, tag);
+  auto start = [inner = inner_, aliases = movable(tensors), source, tag]() mutable {
+    return inner->recv(aliases, source, tag);
   };
   return run(call, tensors, start);
 }
 
 AliasBackend::Work AliasBackend::begin_recv_from_any(const Call& call, Tensors& tensors, int tag) {
-  auto start = [inner = inner_, twins = movable(tensors), tag]() mutable {
-    return inner->recvAnysource(twins, tag);
+  auto start = [inner = inner_, aliases = movable(tensors), tag]() mutable {
+    return inner->recvAnysource(aliases, tag);
   };
   return run(call, tensors, start);
 }

@@ -1,11 +1,8 @@
 #include "ccl/comparer.h"
 
+#include <algorithm>
+
 namespace tefl::ccl {
-namespace {
-
-constexpr std::chrono::milliseconds kOften{2};
-
-}  // namespace
 
 void Comparer::add(const Call& call) {
   {
@@ -37,6 +34,7 @@ bool Comparer::settle(const Entry& entry) {
 }
 
 void Comparer::run() {
+  auto nap = kFirstLook;
   std::unique_lock<std::mutex> lock(mutex_);
   for (;;) {
     changed_.wait(lock, [&] { return ending_ || !entries_.empty(); });
@@ -53,8 +51,10 @@ void Comparer::run() {
     lock.lock();
     if (over) {
       entries_.erase(first);
+      nap = kFirstLook;
     } else {
-      changed_.wait_for(lock, kOften, [&] { return ending_; });
+      changed_.wait_for(lock, nap, [&] { return ending_; });
+      nap = std::min(2 * nap, kLongestLook);
     }
   }
 }

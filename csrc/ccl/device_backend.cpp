@@ -1,6 +1,6 @@
 #include "ccl/device_backend.h"
 
-#include "ccl/packing.h"
+#include "ccl/arguments.h"
 #include "ccl/reduction.h"
 #include "device/provider.h"
 
@@ -102,7 +102,7 @@ void DeviceBackend::startCoalescing() {
 
 // Torch does not end a group whose calls raise: its works go to nobody.
 void DeviceBackend::leave_group() {
-  if (std::exchange(coalescing_, false)) end_group(coalesced_call(), std::exchange(coalesced_, {}));
+  if (coalescing_) endCoalescing();
 }
 
 DeviceBackend::Work DeviceBackend::endCoalescing() {
@@ -119,6 +119,7 @@ DeviceBackend::Work DeviceBackend::kept(Work work) {
 
 DeviceBackend::Work DeviceBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
   auto call = reducing(OpType::ALLREDUCE, "all_reduce", opts.reduceOp, tensors);
+  require_one(call, tensors.size());
   call.in_memory_order = true;
   return begin_all_reduce(checked(call, tensors, {tensors}), tensors, opts);
 }
@@ -133,7 +134,8 @@ DeviceBackend::Work DeviceBackend::allreduce_coalesced(Tensors& tensors,
 DeviceBackend::Work DeviceBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
   auto call = rooted(OpType::REDUCE, "reduce", opts.rootRank);
   require_one(call, tensors.size());
-  call.reduction = reducing(OpType::REDUCE, "reduce", opts.reduceOp, tensors).reduction;
+  require_reducible(call.name, opts.reduceOp, tensors.front().scalar_type());
+  call.reduction = name_of(opts.reduceOp);
   call.in_memory_order = true;
   return begin_reduce(checked(call, tensors, {tensors}), tensors, opts);
 }
@@ -150,7 +152,7 @@ DeviceBackend::Work DeviceBackend::reduce_scatter(Tensors& outputs, Lists& input
 DeviceBackend::Work DeviceBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                         const c10d::ReduceScatterOptions& opts) {
   const auto call = reducing(OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor", opts.reduceOp, {output});
-  require_multiple(call, input, output);
+  require_multiple(call, "input", input, "output", output);
   return begin_reduce_scatter_from(checked(call, {output}, {output, input}), {output}, {input}, opts);
 }
 
@@ -158,7 +160,7 @@ DeviceBackend::Work DeviceBackend::reduce_scatter_tensor_coalesced(Tensors& outp
                                                                    const c10d::ReduceScatterOptions& opts) {
   const auto call =
       reducing(OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor_coalesced", opts.reduceOp, outputs);
-  require_multiples(call, inputs, outputs);
+  require_multiples(call, "input", inputs, "output", outputs);
   return begin_reduce_scatter_from(checked(call, outputs, {outputs, inputs}), outputs, inputs, opts);
 }
 
@@ -186,26 +188,23 @@ DeviceBackend::Work DeviceBackend::allgather_coalesced(Lists& outputs, Tensors& 
   for (size_t rank = 0; rank < outputs.size(); ++rank) {
     TORCH_CHECK_VALUE(outputs[rank].size() == inputs.size(), call.name, ": got ", outputs[rank].size(),
                       " outputs for rank ", rank, ", wants as many as inputs, ", inputs.size());
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      TORCH_CHECK_VALUE(outputs[rank][i].numel() == inputs[i].numel(), call.name, ": output ", i,
-                        " for rank ", rank, " has ", outputs[rank][i].numel(),
-                        " elements, wants those of its input, ", inputs[i].numel());
-    }
   }
+  for (size_t i = 0; i < inputs.size(); ++i)
+    require_parts(call, of_each_rank(outputs, i), inputs[i], "outputs");
   return begin_all_gather_coalesced(checked(call, inputs, {flat(outputs), inputs}), outputs, inputs, opts);
 }
 
 DeviceBackend::Work DeviceBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                    const c10d::AllgatherOptions& opts) {
   const auto call = named(OpType::_ALLGATHER_BASE, "all_gather_into_tensor");
-  require_multiple(call, output, input);
+  require_multiple(call, "output", output, "input", input);
   return begin_all_gather_into(checked(call, {input}, {output, input}), {output}, {input}, opts);
 }
 
 DeviceBackend::Work DeviceBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                    const c10d::AllgatherOptions& opts) {
   const auto call = named(OpType::_ALLGATHER_BASE, "all_gather_into_tensor_coalesced");
-  require_multiples(call, outputs, inputs);
+  require_multiples(call, "output", outputs, "input", inputs);
   return begin_all_gather_into(checked(call, inputs, {outputs, inputs}), outputs, inputs, opts);
 }
 
@@ -220,6 +219,7 @@ DeviceBackend::Work DeviceBackend::gather(Lists& outputs, Tensors& inputs, const
 
 DeviceBackend::Work DeviceBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
   auto call = rooted(OpType::BROADCAST, "broadcast", opts.rootRank);
+  require_one(call, tensors.size());
   call.in_memory_order = true;
   return begin_broadcast(checked(call, tensors, {tensors}), tensors, opts);
 }
@@ -247,8 +247,8 @@ DeviceBackend::Work DeviceBackend::alltoall_base(at::Tensor& output, at::Tensor&
                                                  const c10d::AllToAllOptions& opts) {
   auto call = named(OpType::ALLTOALL_BASE, "all_to_all_single");
   call.amounts_differ = true;
-  require_splits(call, output, output_splits);
-  require_splits(call, input, input_splits);
+  require_splits(call, "output", output, output_splits);
+  require_splits(call, "input", input, input_splits);
   return begin_all_to_all_single(checked(call, {input}, {output, input}), output, input, output_splits,
                                  input_splits, opts);
 }

@@ -12,8 +12,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMostForms = 256;  // a program whose shapes all differ shall not fill the store
 constexpr char kDifference[] = "tefl/difference";
-// The store is asked again and again, and not told to wait: its other users would wait behind us.
-constexpr std::chrono::milliseconds kFirstLook{1}, kLongestLook{20};
 
 std::string key_of(const Call& call) { return "tefl/call/" + std::to_string(call.number); }
 

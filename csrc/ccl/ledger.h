@@ -19,6 +19,10 @@ namespace tefl::ccl {
 /// go on without rank 0.
 constexpr std::chrono::milliseconds kGrace{1000};
 
+/// Between two looks into the store, the first and the longest: it is asked again and again, and not told to
+/// wait, since its other users would wait behind us.
+constexpr std::chrono::milliseconds kFirstLook{1}, kLongestLook{20};
+
 /// The first call of each form (Call::form()) is compared with rank 0's call of the same number, which rank 0
 /// writes into the store and waits for nobody. Later calls of the form cost a look into a set.
 class Ledger {

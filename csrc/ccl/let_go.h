@@ -1,7 +1,6 @@
 // Letting go of works and tensors in threads of ours.
 #pragma once
 
-#include <mutex>
 #include <utility>
 
 #include "device/lifetime.h"
@@ -12,7 +11,7 @@ namespace tefl::ccl {
 /// may be let go any more; then what it holds lives as long as the process.
 template <class Thing>
 void let_go(Thing& thing) {
-  const std::lock_guard<std::recursive_mutex> gate(device::release_gate());
+  const device::Releasing releasing;
   if (device::may_release()) {
     thing = Thing();
   } else {

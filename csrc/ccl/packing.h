@@ -8,8 +8,6 @@ namespace tefl::ccl {
 uint64_t bytes_of(const at::Tensor& tensor);
 std::vector<uint64_t> bytes_of_each(const Tensors& tensors);
 
-/// A ValueError where the rows of `tensor` cannot be split evenly, or `splits` do not add up to them.
-void require_splits(const Call& call, const at::Tensor& tensor, const std::vector<int64_t>& splits);
 /// The bytes of each rank's part of `tensor`, split so.
 std::vector<uint64_t> split_bytes(const Call& call, const at::Tensor& tensor,
                                   const std::vector<int64_t>& splits);
@@ -24,16 +22,9 @@ void unpack(const at::Tensor& all, const Tensors& parts);
 
 /// `tensor` where its elements lie in their order, else a copy of it that does, in `kept`.
 at::Tensor in_order(const at::Tensor& tensor, Tensors& kept);
-/// Where to put the elements of `tensor` in their order: itself, or memory in `kept` that arrived() copies.
+/// Where to put the elements of `tensor` in their order: itself, or memory in `kept` that copy_back() copies
+/// from.
 at::Tensor room_in_order(const at::Tensor& tensor, Tensors& kept);
-void arrived(const at::Tensor& room, const at::Tensor& tensor);
-
-/// ValueErrors that say what came and what is wanted.
-void require_one_each(const Call& call, const Tensors& parts, const char* what);
-void require_parts(const Call& call, const Tensors& parts, const at::Tensor& whole, const char* what);
-void require_multiple(const Call& call, const at::Tensor& large, const at::Tensor& small);
-void require_multiples(const Call& call, const Tensors& large, const Tensors& small);
-void require_one(const Call& call, size_t count);
-void require_contiguous(const Call& call, const Tensors& tensors);
+void copy_back(const at::Tensor& room, const at::Tensor& tensor);
 
 }  // namespace tefl::ccl

@@ -1,4 +1,4 @@
-// The process groups' Python face: what tefl.distributed is made of.
+// The process groups' Python face, for tefl/privateuse1/process_group.py.
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -27,7 +27,7 @@ StreamWork::~StreamWork() {
 
 void StreamWork::enqueued() { device::record_event(&event_, stream_, /*timing=*/false); }
 
-bool StreamWork::reached() const { return device::query_event(event_); }
+bool StreamWork::reached() const { return event_ != nullptr && device::query_event(event_); }
 
 void StreamWork::end(std::exception_ptr error) { finish(error ? explained(error) : nullptr); }
 
@@ -57,12 +57,7 @@ std::exception_ptr StreamWork::exception() const {
 // The watchdog ends the work, successfully or not.
 void StreamWork::block_host(std::chrono::milliseconds timeout) {
   std::unique_lock<std::mutex> lock(mutex_);
-  const auto done = [&] { return completed_; };
-  if (timeout == kNoTimeout) {
-    cv_.wait(lock, done);
-  } else if (!cv_.wait_for(lock, timeout, done)) {
-    fail(call_, "not done after the " + std::to_string(timeout.count()) + " ms that wait() was given");
-  }
+  block(lock, timeout, [&] { return completed_; });
 }
 
 bool StreamWork::wait(std::chrono::milliseconds timeout) {
@@ -72,14 +67,20 @@ bool StreamWork::wait(std::chrono::milliseconds timeout) {
   return true;
 }
 
-void StreamWork::synchronize() {
-  device::block_stream(event_, device::current_stream(stream_.device_index()));
+void StreamWork::synchronize() { order_behind(device::current_stream(stream_.device_index())); }
+
+void StreamWork::order_behind(c10::Stream stream) const {
+  if (event_ == nullptr) fail(call_, "waited for inside its group of calls, which begins it when it ends");
+  device::block_stream(event_, stream);
 }
 
-// Complete at once, in stream order: whoever uses the future has its stream wait for ours.
+// Complete at once, in stream order: whoever uses the future has its stream wait for the one of its mark,
+// which is behind this work, and not behind what is in our stream since.
 void StreamWork::promise(const Future& future) {
   if (const auto error = exception()) return future->setError(error);
-  const c10::StreamGuard ours(stream_);
+  const auto mark = device::new_stream(stream_.device_index(), 0);
+  order_behind(mark);
+  const c10::StreamGuard in(mark);
   future->markCompleted(value());
 }
 

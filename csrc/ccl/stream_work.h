@@ -44,12 +44,14 @@ class StreamWork final : public DeviceWork {
 
  private:
   void stay_for_stream() const;
+  /// Has `stream` wait for this work.
+  void order_behind(c10::Stream stream) const;
   void block_host(std::chrono::milliseconds timeout);
 
   std::vector<at::Tensor> kept_;
   const c10::Stream stream_;
   const std::shared_ptr<Communicator> communicator_;
-  void* event_ = nullptr;
+  void* event_ = nullptr;  // until it is enqueued
 };
 
 }  // namespace tefl::ccl

@@ -24,11 +24,6 @@ TableBackend::TableBackend(const c10::intrusive_ptr<c10d::Store>& store, int ran
 
 TableBackend::~TableBackend() {
   const WithoutInterpreter no_lock;
-  try {
-    leave_group();
-  } catch (const std::exception&) {
-    // Whoever opened it has an error already.
-  }
   stop_comparing();
   watchdog_.end();
 }
@@ -50,7 +45,6 @@ void TableBackend::abort_beneath(const std::string& reason) {
 }
 
 void TableBackend::shutdown() {
-  leave_group();
   watchdog_.drain();
   watchdog_.fail("the process group was destroyed");
 }
@@ -104,8 +98,8 @@ TableBackend::Work TableBackend::run(const Call& call, const Tensors& outputs, c
                                      Timeout timeout, const Body& body) {
   const c10::DeviceGuard on(call.device);
   const Lane lane = this->lane(call, kCollectives, false);
-  auto work = c10::make_intrusive<StreamWork>(call, outputs, ledger_, joined(outputs, inputs), lane.stream,
-                                              lane.communicator);
+  auto work = c10::make_intrusive<StreamWork>(call, outputs, ledger_, concatenated(outputs, inputs),
+                                              lane.stream, lane.communicator);
   {
     const c10::StreamGuard in(lane.stream);
     body(lane, work->kept());
@@ -114,35 +108,48 @@ TableBackend::Work TableBackend::run(const Call& call, const Tensors& outputs, c
   return kept(work);
 }
 
-// A message's stream is its own, and in a group it is enqueued when the group ends.
+// A message's stream is its own. In a group it waits for the group's end.
 TableBackend::Work TableBackend::message(const Call& call, Tensors& tensors, int peer, bool receives) {
   TORCH_CHECK_VALUE(peer >= 0 && peer < getSize() && peer != getRank(), call.name, ": the peer is rank ",
                     peer, ", wants another rank of 0 to ", getSize() - 1);
   const c10::DeviceGuard on(call.device);
   const Lane lane = this->lane(call, peer, receives);
-  const auto& tensor = tensors.front();
-  const auto bytes = bytes_of(tensor);
-  auto work =
+  const auto work =
       c10::make_intrusive<StreamWork>(call, tensors, ledger_, tensors, lane.stream, lane.communicator);
-  check(receives ? table().recv(lane.comm(), tensor.mutable_data_ptr(), bytes, peer, lane.native())
-                 : table().send(lane.comm(), tensor.const_data_ptr(), bytes, peer, lane.native()),
-        call);
-  if (!is_in_group()) watch(work, kNoTimeout);
+  const Message message{work, lane, tensors.front(), peer, receives};
+  if (is_in_group()) {
+    collected_.push_back(message);
+  } else {
+    check(message.enqueue(), call);
+    watch(work, kNoTimeout);
+  }
   return kept(work);
 }
 
-void TableBackend::begin_group(const Call& call) { check(table().group_start(), call); }
-
-// Messages are watched also where the end of the group fails: some may be in their streams.
+// Some messages may be in their streams, and are to be watched, where others were refused.
 TableBackend::Work TableBackend::end_group(const Call& call, std::vector<Work> works) {
-  const auto status = table().group_end();
-  const auto reason = status == TEFL_OK ? "" : device::provider_reason(status);
-  for (const auto& work : works) {
-    auto one = c10::dynamic_intrusive_pointer_cast<StreamWork>(work);
-    if (one->call().is_message()) watch(one, kNoTimeout);
-  }
-  if (status != TEFL_OK) fail(call, reason);
+  const auto messages = std::exchange(collected_, {});
+  if (!messages.empty()) enqueue(call, messages);
   return c10::make_intrusive<WorkGroup>(call, ledger_, std::move(works));
+}
+
+void TableBackend::enqueue(const Call& call, const std::vector<Message>& messages) {
+  const c10::DeviceGuard on(messages.front().tensor.device());
+  std::string refused;
+  const auto note = [&](tefl_status status) {
+    if (status != TEFL_OK && refused.empty()) refused = device::provider_reason(status);
+  };
+  check(table().group_start(), call);
+  for (const auto& message : messages) note(message.enqueue());
+  note(table().group_end());
+  for (const auto& message : messages) watch(message.work, kNoTimeout);
+  if (!refused.empty()) fail(call, refused);
+}
+
+tefl_status TableBackend::Message::enqueue() const {
+  const auto bytes = bytes_of(tensor);
+  return receives ? table().recv(lane.comm(), tensor.mutable_data_ptr(), bytes, peer, lane.native())
+                  : table().send(lane.comm(), tensor.const_data_ptr(), bytes, peer, lane.native());
 }
 
 }  // namespace tefl::ccl

@@ -50,7 +50,6 @@ class TableBackend final : public DeviceBackend {
   Work begin_recv_from_any(const Call& call, Tensors& tensors, int tag) override;
   Work begin_barrier(const Call& call, const c10d::BarrierOptions& opts) override;
 
-  void begin_group(const Call& call) override;
   Work end_group(const Call& call, std::vector<Work> works) override;
   void abort_beneath(const std::string& reason) override;
   std::string failure() const override;
@@ -62,6 +61,14 @@ class TableBackend final : public DeviceBackend {
     c10::Stream stream;
     tefl_comm comm() const { return communicator->get(); }
     tefl_stream native() const;
+  };
+  struct Message {
+    c10::intrusive_ptr<StreamWork> work;
+    Lane lane;
+    at::Tensor tensor;
+    int peer;
+    bool receives;
+    tefl_status enqueue() const;
   };
   using Body = std::function<void(const Lane&, Tensors& kept)>;
   using Counts = std::vector<uint64_t>;  // bytes, for each rank
@@ -81,6 +88,8 @@ class TableBackend final : public DeviceBackend {
   void gather_one(const Call& call, const Lane& lane, const at::Tensor& input, const at::Tensor& output,
                   Tensors& kept);
   Work message(const Call& call, Tensors& tensors, int peer, bool receives);
+  /// Messages of a group, as one piece of work.
+  void enqueue(const Call& call, const std::vector<Message>& messages);
 
   /// A device's communicator. Its number, of the order of first use, is the same in all ranks.
   struct Place {
@@ -92,7 +101,8 @@ class TableBackend final : public DeviceBackend {
   std::mutex lanes_mutex_;  // of both maps: threads may share a group
   std::map<c10::DeviceIndex, Place> places_;
   std::map<std::tuple<c10::DeviceIndex, int, bool>, c10::Stream> streams_;  // peer -1: the collectives
-  Watchdog watchdog_;  // last, so that its thread ends first
+  std::vector<Message> collected_;  // since a group of calls has begun
+  Watchdog watchdog_;               // last, so that its thread ends first
 };
 
 }  // namespace tefl::ccl

@@ -16,9 +16,11 @@ TableBackend::Work TableBackend::reduce_all(const Call& call, Tensors& tensors, 
   return run(call, tensors, {}, timeout, [&](const Lane& lane, Tensors&) {
     for (const auto& tensor : tensors) {
       void* data = tensor.mutable_data_ptr();
-      enqueue_reduction(call, op, {tensor}, [&](tefl_dtype dtype, tefl_reduction reduction) {
-        return table().all_reduce(lane.comm(), data, data, tensor.numel(), dtype, reduction, lane.native());
-      });
+      enqueue_reduction(call, op, tensor.scalar_type(), {tensor},
+                        [&](tefl_dtype dtype, tefl_reduction reduction) {
+                          return table().all_reduce(lane.comm(), data, data, tensor.numel(), dtype, reduction,
+                                                    lane.native());
+                        });
     }
   });
 }
@@ -40,10 +42,11 @@ TableBackend::Work TableBackend::begin_reduce(const Call& call, Tensors& tensors
     const bool receives = getRank() == opts.rootRank;
     void* output = receives ? tensor.mutable_data_ptr() : nullptr;
     const auto results = receives ? tensors : Tensors{};
-    enqueue_reduction(call, opts.reduceOp, results, [&](tefl_dtype dtype, tefl_reduction reduction) {
-      return table().reduce(lane.comm(), tensor.const_data_ptr(), output, tensor.numel(), dtype, reduction,
-                            static_cast<int32_t>(opts.rootRank), lane.native());
-    });
+    enqueue_reduction(
+        call, opts.reduceOp, tensor.scalar_type(), results, [&](tefl_dtype dtype, tefl_reduction reduction) {
+          return table().reduce(lane.comm(), tensor.const_data_ptr(), output, tensor.numel(), dtype,
+                                reduction, static_cast<int32_t>(opts.rootRank), lane.native());
+        });
   });
 }
 
@@ -52,11 +55,13 @@ TableBackend::Work TableBackend::begin_reduce_scatter_from(const Call& call, Ten
   return run(call, outputs, inputs, opts.timeout, [&](const Lane& lane, Tensors& kept) {
     for (size_t i = 0; i < inputs.size(); ++i) {
       const auto input = in_order(inputs[i], kept), output = room_in_order(outputs[i], kept);
-      enqueue_reduction(call, opts.reduceOp, {output}, [&](tefl_dtype dtype, tefl_reduction reduction) {
-        return table().reduce_scatter(lane.comm(), input.const_data_ptr(), output.mutable_data_ptr(),
-                                      output.numel(), dtype, reduction, lane.native());
-      });
-      arrived(output, outputs[i]);
+      enqueue_reduction(call, opts.reduceOp, output.scalar_type(), {output},
+                        [&](tefl_dtype dtype, tefl_reduction reduction) {
+                          return table().reduce_scatter(lane.comm(), input.const_data_ptr(),
+                                                        output.mutable_data_ptr(), output.numel(), dtype,
+                                                        reduction, lane.native());
+                        });
+      copy_back(output, outputs[i]);
     }
   });
 }
@@ -66,11 +71,12 @@ TableBackend::Work TableBackend::begin_reduce_scatter(const Call& call, Tensors&
   return run(call, outputs, inputs.front(), opts.timeout, [&](const Lane& lane, Tensors& kept) {
     const auto all = kept.emplace_back(packed(inputs.front()));
     const auto output = room_in_order(outputs.front(), kept);
-    enqueue_reduction(call, opts.reduceOp, {output}, [&](tefl_dtype dtype, tefl_reduction reduction) {
-      return table().reduce_scatter(lane.comm(), all.const_data_ptr(), output.mutable_data_ptr(),
-                                    output.numel(), dtype, reduction, lane.native());
-    });
-    arrived(output, outputs.front());
+    enqueue_reduction(
+        call, opts.reduceOp, output.scalar_type(), {output}, [&](tefl_dtype dtype, tefl_reduction reduction) {
+          return table().reduce_scatter(lane.comm(), all.const_data_ptr(), output.mutable_data_ptr(),
+                                        output.numel(), dtype, reduction, lane.native());
+        });
+    copy_back(output, outputs.front());
   });
 }
 
@@ -90,7 +96,7 @@ TableBackend::Work TableBackend::begin_all_gather_into(const Call& call, Tensors
     for (size_t i = 0; i < inputs.size(); ++i) {
       const auto output = room_in_order(outputs[i], kept);
       gather_one(call, lane, inputs[i], output, kept);
-      arrived(output, outputs[i]);
+      copy_back(output, outputs[i]);
     }
   });
 }
@@ -109,9 +115,7 @@ TableBackend::Work TableBackend::begin_all_gather_coalesced(const Call& call, Li
                                                             const c10d::AllgatherOptions& opts) {
   return run(call, flat(outputs), inputs, opts.timeout, [&](const Lane& lane, Tensors& kept) {
     for (size_t i = 0; i < inputs.size(); ++i) {
-      Tensors parts;
-      for (const auto& of_rank : outputs) parts.push_back(of_rank.at(i));
-      require_parts(call, parts, inputs[i], "outputs");
+      const auto parts = of_each_rank(outputs, i);
       const auto all = kept.emplace_back(room_for(parts));
       gather_one(call, lane, inputs[i], all, kept);
       unpack(all, parts);
@@ -133,7 +137,7 @@ TableBackend::Work TableBackend::exchange(const Call& call, const Tensors& outpu
                              received.defined() ? received.mutable_data_ptr() : nullptr, out.data(),
                              lane.native()),
           call);
-    if (outputs.size() == 1) arrived(received, outputs.front());
+    if (outputs.size() == 1) copy_back(received, outputs.front());
     if (outputs.size() > 1) unpack(received, outputs);
   });
 }

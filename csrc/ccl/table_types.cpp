@@ -6,8 +6,8 @@
 
 namespace tefl::ccl {
 
-tefl_dtype table_dtype(const Call& call) {
-  switch (call.dtype) {
+tefl_dtype table_dtype(const Call& call, at::ScalarType dtype) {
+  switch (dtype) {
     case at::kBool:
     case at::kByte:
       return TEFL_UINT8;
@@ -29,12 +29,12 @@ tefl_dtype table_dtype(const Call& call) {
       return TEFL_FLOAT64;
     default:
       TORCH_CHECK_VALUE(false, call.name, ": ", device::device_name(), " does not reduce ",
-                        c10::toString(call.dtype), "; convert to a type of integers or floats that it has");
+                        c10::toString(dtype), "; convert to a type of integers or floats that it has");
   }
 }
 
-tefl_reduction table_reduction(const Call& call, const c10d::ReduceOp& op) {
-  const bool boolean = call.dtype == at::kBool;
+tefl_reduction table_reduction(const Call& call, const c10d::ReduceOp& op, at::ScalarType dtype) {
+  const bool boolean = dtype == at::kBool;
   switch (op.op_) {
     case c10d::ReduceOp::SUM:
       return boolean ? TEFL_MAX : TEFL_SUM;
@@ -48,7 +48,7 @@ tefl_reduction table_reduction(const Call& call, const c10d::ReduceOp& op) {
       return TEFL_AVG;
     default:
       TORCH_CHECK_VALUE(false, call.name, ": ", device::device_name(), " has no ", name_of(op),
-                        "; SUM, PRODUCT, MIN, MAX and AVG there are");
+                        "; use SUM, PRODUCT, MIN, MAX or AVG");
   }
 }
 

@@ -36,20 +36,20 @@ c10::Device device_of(const Call& call, std::initializer_list<at::TensorList> li
   return first == nullptr ? device::device_at(device::current_device()) : first->device();
 }
 
-Tensors twins_of(const Tensors& tensors) {
-  Tensors twins;
+Tensors aliases_of(const Tensors& tensors) {
+  Tensors aliases;
   for (const auto& tensor : tensors) {
     const auto device = device::alias_target().device(tensor.device().index());
-    twins.push_back(device::tensor_over(device::alias_storage(tensor.storage(), device), tensor,
-                                        device::alias_target().key));
+    aliases.push_back(device::tensor_over(device::alias_storage(tensor.storage(), device), tensor,
+                                          device::alias_target().key));
   }
-  return twins;
+  return aliases;
 }
 
-Lists twins_of(const Lists& lists) {
-  Lists twins;
-  for (const auto& list : lists) twins.push_back(twins_of(list));
-  return twins;
+Lists aliases_of(const Lists& lists) {
+  Lists aliases;
+  for (const auto& list : lists) aliases.push_back(aliases_of(list));
+  return aliases;
 }
 
 Tensors flat(const Lists& lists) {
@@ -58,7 +58,13 @@ Tensors flat(const Lists& lists) {
   return all;
 }
 
-Tensors joined(Tensors tensors, const Tensors& more) {
+Tensors of_each_rank(const Lists& lists, size_t i) {
+  Tensors found;
+  for (const auto& of_rank : lists) found.push_back(of_rank.at(i));
+  return found;
+}
+
+Tensors concatenated(Tensors tensors, const Tensors& more) {
   tensors.insert(tensors.end(), more.begin(), more.end());
   return tensors;
 }

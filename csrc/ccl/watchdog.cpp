@@ -98,8 +98,11 @@ void Watchdog::State::run() {
     let_go(over);
     lock.lock();
     settling = false;
-    if (entries.empty()) changed.notify_all();
-    if (!entries.empty()) changed.wait_for(lock, kLook, [&] { return ending; });
+    if (entries.empty()) {
+      changed.notify_all();
+    } else {
+      changed.wait_for(lock, kLook, [&] { return ending; });
+    }
   }
 }
 

@@ -30,10 +30,6 @@ void settle(c10::ivalue::Future& future, const std::exception_ptr& error, c10::I
   }
 }
 
-std::string no_longer_than(std::chrono::milliseconds timeout) {
-  return "not done after the " + std::to_string(timeout.count()) + " ms that wait() was given";
-}
-
 }  // namespace
 
 // ------------------------------------------------------------------------------------- what is shared --
@@ -46,6 +42,10 @@ DeviceWork::DeviceWork(Call call, std::vector<at::Tensor> outputs, std::shared_p
 
 std::exception_ptr DeviceWork::explained(const std::exception_ptr& error) const {
   return failure_of(call_, error, ledger_->known_difference());
+}
+
+void DeviceWork::fail_late(std::chrono::milliseconds timeout) const {
+  fail(call_, "not done after the " + std::to_string(timeout.count()) + " ms that wait() was given");
 }
 
 std::vector<c10::Device> DeviceWork::devices() const {
@@ -70,16 +70,12 @@ c10::intrusive_ptr<c10::ivalue::Future> DeviceWork::getFuture() {
 // -------------------------------------------------------------------------------- of an inner group --
 
 void BegunWork::begun(c10::intrusive_ptr<c10d::Work> inner, std::exception_ptr error) {
+  if (error) return finish(explained(error));
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     inner_ = std::move(inner);
-    begun_ = true;
   }
-  if (error) {
-    finish(explained(error));
-  } else {
-    cv_.notify_all();
-  }
+  cv_.notify_all();
 }
 
 c10::intrusive_ptr<c10d::Work> BegunWork::inner() const {
@@ -89,12 +85,7 @@ c10::intrusive_ptr<c10d::Work> BegunWork::inner() const {
 
 c10::intrusive_ptr<c10d::Work> BegunWork::await_inner(std::chrono::milliseconds timeout) {
   std::unique_lock<std::mutex> lock(mutex_);
-  const auto known = [&] { return inner_ || completed_; };
-  if (timeout == kNoTimeout) {
-    cv_.wait(lock, known);
-  } else if (!cv_.wait_for(lock, timeout, known)) {
-    fail(call_, no_longer_than(timeout));
-  }
+  block(lock, timeout, [&] { return is_begun(); });
   if (exception_) std::rethrow_exception(exception_);
   return inner_;
 }
@@ -133,7 +124,7 @@ bool ForwardedWork::wait(std::chrono::milliseconds timeout) {
   try {
     return begun->wait(timeout);
   } catch (...) {
-    if (!begun->isCompleted()) fail(call_, no_longer_than(timeout));
+    if (!begun->isCompleted()) fail_late(timeout);
     std::rethrow_exception(explained(std::current_exception()));
   }
 }
@@ -141,7 +132,7 @@ bool ForwardedWork::wait(std::chrono::milliseconds timeout) {
 void ForwardedWork::promise(const Future& future) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (!begun_) {
+    if (!is_begun()) {
       promised_.push_back(future);
       return;
     }
@@ -165,12 +156,7 @@ void ForwardedWork::follow(const Future& future) {
 
 bool FinishingWork::wait(std::chrono::milliseconds timeout) {
   std::unique_lock<std::mutex> lock(mutex_);
-  const auto done = [&] { return completed_; };
-  if (timeout == kNoTimeout) {
-    cv_.wait(lock, done);
-  } else if (!cv_.wait_for(lock, timeout, done)) {
-    fail(call_, no_longer_than(timeout));
-  }
+  block(lock, timeout, [&] { return completed_; });
   if (exception_) std::rethrow_exception(exception_);
   return true;
 }
@@ -214,7 +200,12 @@ void FinishingWork::promise(const Future& future) {
 // ----------------------------------------------------------------------------------- ended by waiting --
 
 bool WaitedWork::wait(std::chrono::milliseconds timeout) {
-  const std::lock_guard<std::mutex> one_waiter(wait_mutex_);
+  std::unique_lock<std::timed_mutex> one_waiter(wait_mutex_, std::defer_lock);
+  if (timeout == kNoTimeout) {
+    one_waiter.lock();
+  } else if (!one_waiter.try_lock_for(timeout)) {
+    fail_late(timeout);
+  }
   const auto begun = await_inner(timeout);
   if (Work::isCompleted()) return true;
   try {
@@ -307,17 +298,29 @@ void WorkGroup::synchronize() {
   for (const auto& work : works_) work->synchronize();
 }
 
+// The current stream is behind one part alone; and this may be gloo's thread, out of which nothing may come.
+void WorkGroup::complete(c10::ivalue::Future& future) {
+  try {
+    synchronize();
+    future.markCompleted(value());
+  } catch (...) {
+    future.setErrorIfNeeded(std::current_exception());
+  }
+}
+
 void WorkGroup::promise(const Future& future) {
   auto left = std::make_shared<std::atomic<size_t>>(works_.size());
   auto self = c10::intrusive_ptr<WorkGroup>::unsafe_reclaim_from_nonowning(this);
   if (works_.empty()) return complete_now(*future, value());
   for (const auto& work : works_) {
-    work->getFuture()->addCallback([self, left, future](c10::ivalue::Future& part) {
+    work->getFuture()->addCallback([self, left, future = Future(future)](c10::ivalue::Future& part) mutable {
       if (part.hasError()) {
         future->setErrorIfNeeded(part.exception_ptr());
       } else if (--*left == 0) {
-        future->markCompleted(self->value());
+        self->complete(*future);
       }
+      let_go(self);
+      let_go(future);
     });
   }
 }

@@ -32,6 +32,10 @@ class DeviceWork : public c10d::Work {
   /// The results as what a future holds.
   c10::IValue value() const { return outputs_; }
   std::vector<c10::Device> devices() const;
+  /// Waits until `done`, of what `lock` on mutex_ guards; fails where that takes longer than `timeout`.
+  template <class Done>
+  void block(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds timeout, const Done& done);
+  [[noreturn]] void fail_late(std::chrono::milliseconds timeout) const;
   /// `error` as this work's own, with what is known of why.
   std::exception_ptr explained(const std::exception_ptr& error) const;
 
@@ -59,13 +63,14 @@ class BegunWork : public DeviceWork {
   /// The same, waited for; throws where it could not begin, and where it does not within `timeout`.
   c10::intrusive_ptr<c10d::Work> await_inner(std::chrono::milliseconds timeout);
 
-  bool begun_ = false;  // guarded by mutex_
+  /// Under mutex_: whether it has begun, or could not.
+  bool is_begun() const { return inner_ || completed_; }
 
  private:
-  c10::intrusive_ptr<c10d::Work> inner_;
+  c10::intrusive_ptr<c10d::Work> inner_;  // guarded by mutex_
 };
 
-/// Of which nothing is left to do after the inner work, which ends by itself: gloo's collectives.
+/// Sees through to the inner work, which ends by itself and leaves nothing to do: most of gloo's collectives.
 class ForwardedWork final : public BegunWork {
  public:
   using BegunWork::BegunWork;
@@ -86,7 +91,7 @@ class ForwardedWork final : public BegunWork {
   std::vector<Future> promised_;  // guarded by mutex_
 };
 
-/// On whose results something is left to do after the inner work: gloo's thread does it.
+/// Does something to the results after the inner work, in gloo's thread, and is done then.
 class FinishingWork final : public BegunWork {
  public:
   /// `after` runs on the results.
@@ -108,7 +113,7 @@ class FinishingWork final : public BegunWork {
   std::vector<Future> promised_;  // guarded by mutex_
 };
 
-/// Which only a wait for it completes: gloo's messages and reduce-scatters.
+/// Completes in wait() alone, as gloo's messages and reduce-scatters do.
 class WaitedWork final : public BegunWork {
  public:
   /// `after`, if any, runs on the results.
@@ -124,7 +129,7 @@ class WaitedWork final : public BegunWork {
 
  private:
   std::function<void()> after_;
-  std::mutex wait_mutex_;  // the inner work bears one waiter
+  std::timed_mutex wait_mutex_;  // the inner work bears one waiter
 };
 
 /// Work of an inner process group that orders streams itself, on memory that both names share.
@@ -149,6 +154,16 @@ class SharedWork final : public DeviceWork {
   c10::intrusive_ptr<c10d::Work> inner_;
 };
 
+template <class Done>
+void DeviceWork::block(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds timeout,
+                       const Done& done) {
+  if (timeout == kNoTimeout) {
+    cv_.wait(lock, done);
+  } else if (!cv_.wait_for(lock, timeout, done)) {
+    fail_late(timeout);
+  }
+}
+
 /// Several works as one: what endCoalescing() returns.
 class WorkGroup final : public DeviceWork {
  public:
@@ -163,6 +178,8 @@ class WorkGroup final : public DeviceWork {
   void promise(const Future& future) override;
 
  private:
+  void complete(c10::ivalue::Future& future);
+
   std::vector<c10::intrusive_ptr<c10d::Work>> works_;
 };
 

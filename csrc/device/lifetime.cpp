@@ -1,6 +1,8 @@
 #include "device/lifetime.h"
 
 #include <atomic>
+#include <chrono>
+#include <thread>
 
 #include "device/provider.h"
 
@@ -8,19 +10,19 @@ namespace tefl::device {
 namespace {
 
 std::atomic<bool> ending{false};
+std::atomic<int> releasing{0};
 
 }  // namespace
 
-bool may_release() noexcept { return !ending.load(std::memory_order_relaxed) && !in_bad_fork(); }
+bool may_release() noexcept { return !ending && !in_bad_fork(); }
 
-std::recursive_mutex& release_gate() {
-  static auto* gate = new std::recursive_mutex;  // never destroyed: threads may outlive main
-  return *gate;
-}
+// Counted before may_release() is asked, so that either the end sees the count or the thread sees the end.
+Releasing::Releasing() noexcept { ++releasing; }
+Releasing::~Releasing() { --releasing; }
 
 void process_is_ending() noexcept {
-  const std::lock_guard<std::recursive_mutex> nobody_releases(release_gate());
   ending = true;
+  while (releasing != 0 && !in_bad_fork()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 }  // namespace tefl::device

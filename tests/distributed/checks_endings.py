@@ -330,16 +330,21 @@ def check_a_device_that_fails_to_say_how_far_it_is_fails_the_work(rank: int, siz
     forget_failures()
 
 
-def check_a_group_of_calls_that_was_left_open_ends_with_its_process_group(rank: int, size: int) -> None:
-    """Torch leaves one open where a call in it raises, and the provider holds pointers until its end."""
+def check_messages_of_a_group_reach_the_provider_at_its_end(rank: int, size: int) -> None:
+    """The provider collects those of a thread, and torch leaves a group open where a call in it raises."""
     open_groups = ctypes.c_int32.in_dll(faults(), "open_groups")
-    for last in ("shutdown", "reference"):
-        backend = process_group(rank, size)
-        sound(backend, rank, size)
-        backend._start_coalescing()
-        assert open_groups.value == 1
-        if last == "shutdown":
-            backend.shutdown()
-            assert open_groups.value == 0
-        del backend
-        assert open_groups.value == 0
+    backend = process_group(rank, size)
+    sound(backend, rank, size)
+    received = torch.zeros(COUNT, device="maca")
+    backend._start_coalescing()
+    work = backend.recv([received], rank ^ 1, 0)
+    backend.send([filled(rank + 5)], rank ^ 1, 0)
+    assert (open_groups.value, work.is_completed()) == (0, False)
+    with pytest.raises(dist.DistBackendError, match="waited for inside its group of calls"):
+        work.wait()
+    backend._end_coalescing().wait()
+    assert (open_groups.value, received[0].item()) == (0, (rank ^ 1) + 5)
+    backend._start_coalescing()
+    backend.send([filled(1)], rank ^ 1, 0)
+    del backend, work
+    assert open_groups.value == 0

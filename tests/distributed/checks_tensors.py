@@ -79,12 +79,12 @@ def check_arguments_that_cannot_be_right_are_told_before_anything_starts(rank: i
         lambda: dist.all_gather(
             many[1:], zeros(2)
         ): f"all_gather: got {size - 1} outputs, wants one for each",
-        lambda: dist.all_gather(many, zeros(3)): "all_gather: got outputs of 2 x float and of 3 x float",
+        lambda: dist.all_gather(many, zeros(3)): "all_gather: got outputs of 2 x Float and of 3 x Float",
         lambda: dist.reduce_scatter(zeros(2), many[1:]): f"reduce_scatter: got {size - 1} inputs",
-        lambda: dist.all_gather_into_tensor(zeros(3), zeros(2)): f"the one must be {size} times the other",
-        lambda: dist.reduce_scatter_tensor(zeros(2), zeros(5)): f"the one must be {size} times the other",
-        lambda: dist.all_to_all_single(zeros(size + 1), zeros(size)): "cannot be split evenly",
-        lambda: dist.all_to_all_single(zeros(size), zeros(size), [2] * size): "split sizes must be one for",
+        lambda: dist.all_gather_into_tensor(zeros(3), zeros(2)): f"the output must have {size} times",
+        lambda: dist.reduce_scatter_tensor(zeros(2), zeros(5)): f"the input must have {size} times",
+        lambda: dist.all_to_all_single(zeros(size + 1), zeros(size)): "the output's first dimension of",
+        lambda: dist.all_to_all_single(zeros(size), zeros(size), [2] * size): "got output_split_sizes",
         lambda: dist.send(zeros(2, 3).t(), (rank + 1) % size): r"send: got a tensor .*pass \.contiguous\(\)",
         lambda: dist.all_reduce(zeros(2, dtype=torch.bool), op.AVG): "all_reduce: there is no AVG of Bool",
         lambda: dist.all_reduce(zeros(2, dtype=torch.int32), premul): "PREMUL_SUM multiplies by a fraction",
