@@ -283,4 +283,6 @@ def test_a_refusal_at_the_end_of_a_call_is_a_warning(python, compile_library):
         TEFL_SIM_CHECKED="1",
     )
     assert (done.stdout.split(), done.returncode) == (["32", "8.0"], 0)
-    assert "the host may not use what a kernel has kept of an argument: maca: host_access_begin" in done.stderr
+    assert (
+        "the host may not use what a kernel has kept of an argument: maca: host_access_begin" in done.stderr
+    )
