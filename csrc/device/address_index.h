@@ -14,6 +14,7 @@ class AddressIndex {
   /// The number `address` was added under, the last time, or -1.
   int64_t find(const void* address) const;
   void add(const void* address);
+  size_t size() const { return addresses_.size(); }
 
  private:
   static constexpr size_t kWalk = 16;

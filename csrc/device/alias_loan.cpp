@@ -88,7 +88,7 @@ class Shells {
     tensors_.reserve(kMost + kSpare);
     loans_.reserve(kMost + kSpare);
   }
-  bool has_more() const { return lent_ < kMost; }
+  bool has_more(size_t count) const { return lent_ + count <= kMost; }
   at::Tensor* next_tensor() { return tensors_.data() + lent_; }
   LentAliases::Loan* next_loan() { return loans_.data() + lent_; }
   void lend(c10::Device device) {
@@ -100,6 +100,12 @@ class Shells {
     ++lent_;
   }
   void take_back(size_t count) { lent_ -= count; }
+  const at::Tensor* original_over(const c10::Storage& alias) const {
+    for (size_t i = 0; i < lent_; ++i) {
+      if (loans_[i].own.unsafeGetStorageImpl() == alias.unsafeGetStorageImpl()) return loans_[i].original;
+    }
+    return nullptr;
+  }
 
  private:
   static constexpr size_t kMost = 4096;  // an optimizer's lists are some hundreds long
@@ -121,14 +127,13 @@ Shells& shells_of_this_thread() {
 LentAliases::LentAliases()
     : shells_(shells_of_this_thread()), aliases_(shells_.next_tensor()), loans_(shells_.next_loan()) {}
 
-bool LentAliases::has_more() const { return shells_.has_more(); }
+bool LentAliases::has_more(size_t count) const { return shells_.has_more(count); }
 
 size_t LentAliases::lend(const at::Tensor& tensor) {
   const c10::Storage& source = tensor.unsafeGetTensorImpl()->unsafe_storage();
   const int64_t before = storages_.find(source.unsafeGetStorageImpl());
-  for (int64_t i = before; i >= 0; i = loans_[i].before) {
-    if (loans_[i].original->is_same(tensor)) return static_cast<size_t>(i);
-  }
+  const int64_t known = before < 0 ? -1 : alias_of(tensor, before);
+  if (known >= 0) return static_cast<size_t>(known);
   const c10::Device device = alias_target().device(tensor.device().index());
   shells_.lend(device);
   storages_.add(source.unsafeGetStorageImpl());
@@ -144,6 +149,24 @@ size_t LentAliases::lend(const at::Tensor& tensor) {
   }
   cover_shape(alias, tensor.unsafeGetTensorImpl());
   return number;
+}
+
+int64_t LentAliases::alias_of(const at::Tensor& tensor, int64_t before) {
+  constexpr int kWalk = 16;  // as far as a table is slower
+  int steps = 0;
+  for (int64_t i = before; i >= 0; i = loans_[i].before) {
+    if (loans_[i].original->is_same(tensor)) return i;
+    if (++steps == kWalk) return alias_by_address(tensor);
+  }
+  return -1;
+}
+
+int64_t LentAliases::alias_by_address(const at::Tensor& tensor) {
+  if (tensors_ == nullptr) tensors_ = std::make_unique<AddressIndex>();
+  for (size_t i = tensors_->size(); i < count_; ++i) {
+    tensors_->add(loans_[i].original->unsafeGetTensorImpl());
+  }
+  return tensors_->find(tensor.unsafeGetTensorImpl());
 }
 
 int64_t LentAliases::find(const at::Tensor& tensor) const {
@@ -174,13 +197,21 @@ void LentAliases::clear(size_t number) const {
   if (C10_UNLIKELY(loans_[number].home != number)) alias->set_storage_keep_dtype(loans_[number].own);
 }
 
+// Throws nothing: hold_source() does not, and a tensor is small.
 void LentAliases::take_back(size_t number) const {
   Loan& loan = loans_[number];
   at::Tensor& alias = aliases_[number];
   const bool held = alias.use_count() != 1 || loan.own.use_count() != 2;
-  if (C10_LIKELY(!held && !is_seen_by_python(alias, loan.own))) return;
-  if (loan.home == number) hold_source(loan.own, loan.original->storage());
+  // Memory of its own: a kernel resized it, and the call has failed or it was not to be written.
+  const bool resized =
+      loan.own.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get_context() != nullptr;
+  if (C10_LIKELY(!held && !resized && !is_seen_by_python(alias, loan.own))) return;
+  if (loan.home == number && !resized) hold_source(loan.own, loan.original->storage());
   std::tie(alias, loan.own) = new_shell(loan.own.device());
+}
+
+const at::Tensor* lent_original(const c10::Storage& alias) {
+  return shells_of_this_thread().original_over(alias);
 }
 
 }  // namespace tefl::device

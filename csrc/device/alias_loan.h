@@ -5,6 +5,7 @@
 #include <c10/util/SmallVector.h>
 
 #include <cstdint>
+#include <memory>
 
 #include "device/address_index.h"
 
@@ -15,7 +16,8 @@ class Shells;
 /// The aliases of one call's tensors, which outlive it: the memory stays theirs. Tensors that share a Storage
 /// get aliases that share one, and a tensor passed twice is one alias, so that the alias device's kernels see
 /// overlaps and in-place use. An alias that somebody still holds at the end owns its memory from then on, and
-/// is not lent again. Calls nest: the aliases of an inner one go back before those of the outer one.
+/// is not lent again; memory that a kernel gave one, and that the original has not taken, goes with it. Calls
+/// nest: the aliases of an inner one go back before those of the outer one.
 class LentAliases {
  public:
   LentAliases();
@@ -23,8 +25,8 @@ class LentAliases {
   LentAliases(const LentAliases&) = delete;
   LentAliases& operator=(const LentAliases&) = delete;
 
-  /// Whether a thread has any left. It has thousands.
-  bool has_more() const;
+  /// Whether a thread has so many left. It has thousands.
+  bool has_more(size_t count) const;
   /// Makes an alias of `tensor`, a strided one of our device, unless there is one; returns its number.
   size_t lend(const at::Tensor& tensor);
 
@@ -46,6 +48,9 @@ class LentAliases {
     size_t home;     // the first loan over the same Storage
     int64_t before;  // the last one over it before this one, or -1
   };
+  /// The number of the alias of `tensor` itself, -1 for none; `before` is the last one over its Storage.
+  int64_t alias_of(const at::Tensor& tensor, int64_t before);
+  int64_t alias_by_address(const at::Tensor& tensor);
   void clear(size_t number) const;
   void take_back(size_t number) const;
 
@@ -53,7 +58,12 @@ class LentAliases {
   at::Tensor* const aliases_;  // the thread's, from the first that is free on
   Loan* const loans_;
   size_t count_ = 0;
-  AddressIndex storages_;  // of the tensors
+  AddressIndex storages_;                  // of the tensors
+  std::unique_ptr<AddressIndex> tensors_;  // once many of them share a Storage
 };
+
+/// The first tensor over whose Storage the calling thread has lent aliases that lie over `alias`; null where
+/// it is none of theirs. Valid until the call ends for which they were lent.
+const at::Tensor* lent_original(const c10::Storage& alias);
 
 }  // namespace tefl::device

@@ -6,6 +6,7 @@
 
 #include <memory>
 
+#include "device/alias_loan.h"
 #include "device/alias_target.h"
 #include "device/allocator.h"
 #include "device/current_device.h"
@@ -42,12 +43,16 @@ bool needs_section(const c10::Storage& source, c10::Device device) {
   return host_access_is_told() && device.is_cpu() && source.device_type() == kType && source.nbytes() != 0;
 }
 
-c10::DataPtr shared_data(const c10::Storage& source, c10::Device device) {
+c10::DataPtr held_data(const c10::Storage& source, void* data, c10::Device device) {
   c10::StorageImpl* impl = source.unsafeGetStorageImpl();
-  void* data = writable_data(source);
-  if (C10_UNLIKELY(needs_section(source, device))) return open_section(source, data, device);
   c10::raw::intrusive_ptr::incref(impl);
   return {data, static_cast<c10::intrusive_ptr_target*>(impl), &drop_source, device};
+}
+
+c10::DataPtr shared_data(const c10::Storage& source, c10::Device device) {
+  void* data = writable_data(source);
+  if (C10_UNLIKELY(needs_section(source, device))) return open_section(source, data, device);
+  return held_data(source, data, device);
 }
 
 c10::DispatchKey key_of(c10::DeviceType type) {
@@ -61,6 +66,24 @@ void check_can_alias(const char* function) {
       "and .to(\"", device_name(), "\")");
 }
 
+// Whether an alias has memory of its own by now: a kernel resized it.
+bool owns_memory(const c10::Storage& alias) {
+  const auto& data = alias.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
+  return data.get_context() != nullptr && data.get_deleter() != &drop_source &&
+         data.get_deleter() != &end_section;
+}
+
+void adopt_memory(const c10::Storage& alias, const c10::Storage& original) {
+  c10::StorageImpl* from = alias.unsafeGetStorageImpl();
+  c10::StorageImpl* to = original.unsafeGetStorageImpl();
+  if (C10_LIKELY(from->data() == to->data() && from->nbytes() == to->nbytes())) return;
+  if (!owns_memory(alias)) return;
+  c10::DataPtr moved = from->set_data_ptr(c10::DataPtr(from->mutable_data(), alias.device()));
+  moved.unsafe_set_device(original.device());
+  to->set_data_ptr_noswap(std::move(moved));
+  to->set_nbytes(from->nbytes());
+}
+
 // The device in whose memory `tensor`, of the alias device, lies.
 c10::DeviceIndex owner_of(const at::Tensor& tensor) {
   if (alias_target().type != c10::kCPU) return tensor.device().index();
@@ -68,6 +91,13 @@ c10::DeviceIndex owner_of(const at::Tensor& tensor) {
   TORCH_CHECK(block, "from_alias() got a tensor in ordinary host memory, not in memory of ", device_name(),
               "; copy it with .to(\"", device_name(), "\")");
   return block->device;
+}
+
+// The Storage of our device over the memory of `tensor`, of the alias device.
+c10::Storage device_storage(const at::Tensor& tensor) {
+  auto source = source_of(tensor.storage());
+  if (source && source.device_type() == kType) return source;
+  return alias_storage(tensor.storage(), device_at(owner_of(tensor)));
 }
 
 }  // namespace
@@ -86,8 +116,17 @@ c10::Storage alias_storage(const c10::Storage& source, c10::Device device) {
           impl->resizable()};
 }
 
-void hold_source(const c10::Storage& alias, const c10::Storage& source) {
-  alias.unsafeGetStorageImpl()->set_data_ptr_noswap(shared_data(source, alias.device()));
+void hold_source(const c10::Storage& alias, const c10::Storage& source) noexcept {
+  c10::StorageImpl* impl = alias.unsafeGetStorageImpl();
+  try {
+    impl->set_data_ptr_noswap(shared_data(source, alias.device()));
+  } catch (const std::exception& error) {
+    const auto* ours = dynamic_cast<const c10::Error*>(&error);
+    TORCH_WARN(device_name(), ": the host may not use what a kernel has kept of an argument: ",
+               ours == nullptr ? error.what() : ours->what_without_backtrace());
+    impl->set_data_ptr_noswap(held_data(source, impl->_mutable_data_ptr_no_checks().get(), alias.device()));
+  }
+  impl->set_nbytes(source.nbytes());
 }
 
 c10::Storage source_of(const c10::Storage& alias) {
@@ -139,14 +178,7 @@ void adopt_shape(const at::Tensor& alias, const at::Tensor& original) {
 }
 
 void adopt(const at::Tensor& alias, const at::Tensor& original) {
-  c10::StorageImpl* from = alias.storage().unsafeGetStorageImpl();
-  c10::StorageImpl* to = original.storage().unsafeGetStorageImpl();
-  if (from->data() != to->data() || from->nbytes() != to->nbytes()) {
-    c10::DataPtr moved = from->set_data_ptr(c10::DataPtr(from->mutable_data(), alias.device()));
-    moved.unsafe_set_device(original.device());
-    to->set_data_ptr_noswap(std::move(moved));
-    to->set_nbytes(from->nbytes());
-  }
+  adopt_memory(alias.storage(), original.storage());
   adopt_shape(alias, original);
 }
 
@@ -167,14 +199,17 @@ at::Tensor from_alias(const at::Tensor& tensor, c10::DeviceIndex index) {
   TORCH_CHECK(tensor.device().type() == alias_target().type && tensor.has_storage(),
               "from_alias() takes a strided tensor on ", c10::DeviceTypeName(alias_target().type, true),
               ", the alias device of ", device_name(), "; got ", tensor.layout(), " on ", tensor.device());
-  auto storage = source_of(tensor.storage());
-  if (!storage || storage.device_type() != kType) {
-    storage = alias_storage(tensor.storage(), device_at(owner_of(tensor)));
-  }
+  const at::Tensor* original = lent_original(tensor.storage());
+  auto storage = original == nullptr ? device_storage(tensor) : original->storage();
+  if (original != nullptr) adopt_memory(tensor.storage(), storage);
   const auto owner = storage.device().index();
   TORCH_CHECK(index < 0 || index == owner, "from_alias() was asked for ", device_at(index),
               " and got a tensor in memory of ", storage.device());
-  return tensor_over(std::move(storage), tensor, key_of(kType));
+  auto made = tensor_over(std::move(storage), tensor, key_of(kType));
+  if (original != nullptr && !original->is_inference() && !made.is_inference()) {
+    made.unsafeGetTensorImpl()->set_version_counter(original->unsafeGetTensorImpl()->version_counter());
+  }
+  return made;
 }
 
 }  // namespace tefl::device

@@ -8,8 +8,9 @@ namespace tefl::device {
 /// A Storage labelled `device` over the memory of `source`, which it keeps alive.
 c10::Storage alias_storage(const c10::Storage& source, c10::Device device);
 
-/// Makes `alias`, which lies over the memory of `source` without keeping it alive, keep it alive.
-void hold_source(const c10::Storage& alias, const c10::Storage& source);
+/// Makes `alias`, which lies over the memory of `source` without keeping it alive, keep it alive. Where the
+/// provider refuses the host access to it, which is warned of, the memory is kept without.
+void hold_source(const c10::Storage& alias, const c10::Storage& source) noexcept;
 
 /// Where the bytes of a Storage of our device may be written: a copy-on-write one gets its own copy first, on
 /// its own device and not on the current one.
@@ -29,7 +30,8 @@ at::Tensor tensor_over(c10::Storage storage, const at::Tensor& like, c10::Dispat
 /// device's label instead of being wrapped.
 at::Tensor relabelled(at::Tensor made, c10::Device device);
 
-/// Where a resizing kernel left `original` behind, its memory follows `alias`, and its shape.
+/// Where a resizing kernel left `original` behind, its memory follows `alias`, and its shape. Not the other
+/// way round: a kernel may have resized the original, that it has from from_alias().
 void adopt(const at::Tensor& alias, const at::Tensor& original);
 /// Only its shape.
 void adopt_shape(const at::Tensor& alias, const at::Tensor& original);
@@ -39,8 +41,9 @@ void adopt_shape(const at::Tensor& alias, const at::Tensor& original);
 at::Tensor as_alias(const at::Tensor& tensor);
 
 /// Our device's tensor over the memory of `tensor`, which is on the alias device: one that as_alias() or a
-/// view of its result made, or any tensor in memory of our device. A non-negative `index` says which device
-/// is meant, and must be the right one. Detached.
+/// view of its result made, one that a kernel of the alias device was called with for a tensor of ours, or
+/// any tensor in memory of our device. A non-negative `index` says which device is meant, and must be the
+/// right one. Detached.
 at::Tensor from_alias(const at::Tensor& tensor, c10::DeviceIndex index = -1);
 
 }  // namespace tefl::device

@@ -17,7 +17,7 @@ int64_t DirectCall::enter(const at::Tensor& tensor, bool written) {
       tensor.unsafeGetTensorImpl()->unsafe_storage() && !tensor.is_quantized() && !tensor.is_nested();
   if (C10_UNLIKELY(!plain)) return kRefused;
   if (C10_UNLIKELY(has_operand() && device != device_)) return kRefused;
-  if (C10_UNLIKELY(!lent_.has_more())) return kRefused;
+  if (C10_UNLIKELY(!lent_.has_more(1))) return kRefused;
   device_ = device;
   return static_cast<int64_t>(lent_.lend(tensor));
 }

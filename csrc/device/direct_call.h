@@ -22,6 +22,8 @@ class DirectCall {
   int64_t enter(const at::Tensor& tensor, bool written);
   static constexpr int64_t kNone = -1, kRefused = -2;
 
+  /// Whether so many more tensors may enter.
+  bool has_room(size_t tensors) const { return lent_.has_more(tensors); }
   bool has_operand() const { return lent_.size() != 0; }
   /// The device that the call is for; only with an operand.
   c10::Device device() const { return device_; }
@@ -103,6 +105,7 @@ struct PassedList {
   bool in_a_row = true;
   template <typename List>
   bool enter(DirectCall& call, const List& tensors) {
+    if (C10_UNLIKELY(!call.has_room(tensors.size()))) return false;
     numbers.reserve(tensors.size());
     for (const at::Tensor& tensor : tensors) {
       const int64_t number = call.enter(tensor, /*written=*/false);

@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "device/provider.h"
 
@@ -21,15 +22,35 @@ size_t size_class(size_t bytes) {
   return power;
 }
 
+// Notes how long `call` took, in microseconds.
+template <typename Call>
+auto timed(c10::CachingAllocator::DurationStat& stat, const Call& call) {
+  using std::chrono::steady_clock;
+  const auto begin = steady_clock::now();
+  const auto result = call();
+  stat.increase(std::chrono::duration_cast<std::chrono::microseconds>(steady_clock::now() - begin).count());
+  return result;
+}
+
 tefl_status host_acquire(size_t bytes, void** pointer) {
   if (runtime().host_malloc != nullptr) return runtime().host_malloc(bytes, pointer);
   *pointer = c10::GetDefaultCPUAllocator()->raw_allocate(bytes);
   return TEFL_OK;
 }
 
-void host_release(void* pointer) {
-  if (runtime().host_free == nullptr) return c10::GetDefaultCPUAllocator()->raw_deallocate(pointer);
-  check(runtime().host_free(pointer), "host_free");
+tefl_status host_release(void* pointer) {
+  if (runtime().host_free != nullptr) return runtime().host_free(pointer);
+  c10::GetDefaultCPUAllocator()->raw_deallocate(pointer);
+  return TEFL_OK;
+}
+
+template <typename Change>
+void for_each_stat(at::HostStats& stats, const Change& change) {
+  for (auto* stat :
+       {&stats.active_requests, &stats.active_bytes, &stats.allocations, &stats.allocated_bytes}) {
+    change(*stat);
+  }
+  for (auto* stat : {&stats.host_alloc_time, &stats.host_free_time}) change(*stat);
 }
 
 }  // namespace
@@ -52,8 +73,6 @@ void PinnedCache::give_back(void* pointer) {
   if (found == blocks_.end() || !found->second->live) return;
   HostBlock* block = found->second;
   block->live = false;
-  stats_.active_requests.decrease(1);
-  stats_.active_bytes.decrease(block->bytes);
   ++block->pending;  // where an event cannot be recorded, it stays so: better lost than written over
   for (const c10::Stream user : block->users) pending_.add(block, user);
   block->users.clear();
@@ -80,10 +99,11 @@ void PinnedCache::release_free_blocks() {
 
 PinnedCache::HostBlock* PinnedCache::new_host_block(size_t bytes) {
   void* pointer = nullptr;
-  auto status = host_acquire(bytes, &pointer);
+  const auto acquire = [&] { return host_acquire(bytes, &pointer); };
+  auto status = timed(stats_.host_alloc_time, acquire);
   if (status == TEFL_ERR_OUT_OF_MEMORY) {
     release_all();
-    status = host_acquire(bytes, &pointer);
+    status = timed(stats_.host_alloc_time, acquire);
   }
   check(status, "host_malloc");
   auto* block = new HostBlock;
@@ -96,7 +116,12 @@ PinnedCache::HostBlock* PinnedCache::new_host_block(size_t bytes) {
   return block;
 }
 
-void PinnedCache::park(HostBlock* block) { free_[size_class(block->bytes)].push_back(block); }
+// As PyTorch counts: a block that a stream still uses is active.
+void PinnedCache::park(HostBlock* block) {
+  stats_.active_requests.decrease(1);
+  stats_.active_bytes.decrease(block->bytes);
+  free_[size_class(block->bytes)].push_back(block);
+}
 
 void PinnedCache::release_all() {
   pending_.wait([this](HostBlock* block) { park(block); });
@@ -110,7 +135,7 @@ void PinnedCache::release_all() {
       ++stats_.num_host_free;
       void* pointer = block->begin;
       delete block;
-      host_release(pointer);
+      check(timed(stats_.host_free_time, [&] { return host_release(pointer); }), "host_free");
     }
   }
 }
@@ -122,19 +147,13 @@ at::HostStats PinnedCache::stats() {
 
 void PinnedCache::reset_accumulated() {
   const PinnedLock lock(mutex_);
-  for (auto* stat :
-       {&stats_.active_requests, &stats_.active_bytes, &stats_.allocations, &stats_.allocated_bytes}) {
-    stat->reset_accumulated();
-  }
+  for_each_stat(stats_, [](auto& stat) { stat.reset_accumulated(); });
   stats_.num_host_alloc = stats_.num_host_free = 0;
 }
 
 void PinnedCache::reset_peak() {
   const PinnedLock lock(mutex_);
-  for (auto* stat :
-       {&stats_.active_requests, &stats_.active_bytes, &stats_.allocations, &stats_.allocated_bytes}) {
-    stat->reset_peak();
-  }
+  for_each_stat(stats_, [](auto& stat) { stat.reset_peak(); });
 }
 
 }  // namespace tefl::device

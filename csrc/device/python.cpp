@@ -14,6 +14,7 @@
 #include "device/generator.h"
 #include "device/lifetime.h"
 #include "device/patience.h"
+#include "device/pinned.h"
 #include "device/provider.h"
 #include "device/register.h"
 #include "device/shared.h"
@@ -111,6 +112,39 @@ py::list memory_snapshot_of(c10::DeviceIndex index) {
   return segments;
 }
 
+py::dict as_dict(const c10::CachingAllocator::Stat& stat) {
+  py::dict dict;
+  dict["current"] = stat.current;
+  dict["peak"] = stat.peak;
+  dict["allocated"] = stat.allocated;
+  dict["freed"] = stat.freed;
+  return dict;
+}
+
+py::dict as_dict(const c10::CachingAllocator::DurationStat& stat) {
+  py::dict dict;
+  dict["total"] = stat.total;
+  dict["max"] = stat.max;
+  dict["min"] = stat.min;
+  dict["count"] = stat.count;
+  dict["avg"] = stat.count == 0 ? 0.0 : static_cast<double>(stat.total) / static_cast<double>(stat.count);
+  return dict;
+}
+
+py::dict host_memory_stats() {
+  const at::HostStats stats = pinned_allocator().get_stats();
+  py::dict dict;
+  dict["allocations"] = as_dict(stats.allocations);
+  dict["allocated_bytes"] = as_dict(stats.allocated_bytes);
+  dict["active_requests"] = as_dict(stats.active_requests);
+  dict["active_bytes"] = as_dict(stats.active_bytes);
+  dict["num_host_alloc"] = stats.num_host_alloc;
+  dict["num_host_free"] = stats.num_host_free;
+  dict["host_alloc_time"] = as_dict(stats.host_alloc_time);
+  dict["host_free_time"] = as_dict(stats.host_free_time);
+  return dict;
+}
+
 uintptr_t raw_stream(c10::DeviceIndex index) {
   return reinterpret_cast<uintptr_t>(native_stream(current_stream(resolve_index(index))));
 }
@@ -174,6 +208,11 @@ void bind_memory(py::module_& m) {
   using torch::wrap_pybind_function;
   m.def("memory_snapshot", wrap_pybind_function(&memory_snapshot_of), py::arg("index"),
         "The segments of a device: [(address, bytes, stream, pool, [(address, bytes, requested, state)])].");
+  m.def("host_memory_stats", wrap_pybind_function(&host_memory_stats),
+        "Of pinned memory, in torch.cuda's keys, times in microseconds.");
+  m.def("reset_accumulated_host_memory_stats",
+        wrap_pybind_function([] { pinned_allocator().reset_accumulated_stats(); }));
+  m.def("reset_peak_host_memory_stats", wrap_pybind_function([] { pinned_allocator().reset_peak_stats(); }));
   m.def("limit_memory", wrap_pybind_function([](c10::DeviceIndex index, size_t bytes) {
           limit_memory(resolve_index(index), bytes);
         }),

@@ -196,7 +196,7 @@ class OpCall:
 
     def _forget_unregistered(self) -> None:
         """Let go of implementations that are no longer registered, and of what they hold."""
-        now = {impl.impl_id: impl for impl in self._manager.registry.implementations(self.op_name)}
+        now = {impl.impl_id: impl for impl in self._manager.registry.serving(self.op_name)}
         called = list(self._called_by.items())
         self._called_by = {impl_id: call for impl_id, call in called if now.get(impl_id) is call.impl}
         warned = list(self._warned.items())
@@ -219,7 +219,7 @@ class OpCall:
         return Entry(policy, facts, device.type if device else "cpu", fitting, slower, by_form=by_form)
 
     def _implementations(self) -> tuple[OpImpl, ...]:
-        impls = self._manager.registry.implementations(self.op_name)
+        impls = self._manager.registry.serving(self.op_name)
         if not impls and self._decl is None:
             raise DispatchError(self._manager.unknown_op(self.op_name))
         return impls

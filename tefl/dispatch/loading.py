@@ -12,7 +12,7 @@ import threading
 from types import FrameType
 from typing import Any
 
-from .lock import LOCK, ForkSafeLock
+from .lock import ForkSafeLock
 
 __all__ = ["LOADING", "AwaitedImport", "LoadingLock"]
 
@@ -21,8 +21,7 @@ _IMPORT_SYSTEM = "<frozen importlib._bootstrap>"
 
 
 class AwaitedImport(RuntimeError):
-    """Plugins are being loaded, which waits for this thread: for a module that it is importing, or for the
-    lock of dispatch's state, that it holds."""
+    """Plugins are being loaded, which waits for a module that this thread is importing."""
 
 
 class LoadingLock(ForkSafeLock):
@@ -39,11 +38,6 @@ class LoadingLock(ForkSafeLock):
         if self._loader == threading.get_ident():
             raise RuntimeError("an op was called while plugins are being loaded; call it after registration")
         while not self._lock.acquire(timeout=_LOOK_EVERY_S):
-            if LOCK.is_held_here():
-                raise AwaitedImport(
-                    "an op was called inside a transaction of the registry, which the loading of plugins on "
-                    "another thread waits for"
-                )
             if (module := _awaited_import(self._loader)) is not None:
                 raise AwaitedImport(
                     f"an op was called by the import of {module!r}, which another thread waits for "

@@ -37,10 +37,6 @@ class ForkSafeLock:
     def __exit__(self, *exc_info: object) -> None:
         self._lock.release()
 
-    def is_held_here(self) -> bool:
-        """Whether this thread holds it."""
-        return self._lock._is_owned()  # type: ignore[attr-defined, no-any-return]  # as Condition asks
-
     def _before(self) -> None:
         self._held_for_fork = self._lock.acquire(timeout=self._patience_s)
 
@@ -74,3 +70,4 @@ class Epoch:
 
 LOCK = ForkSafeLock()
 epoch = Epoch()
+LOCK.repairs.append(epoch.advance)  # what the count tells of may have changed

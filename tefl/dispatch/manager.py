@@ -97,8 +97,9 @@ class OpManager:
             with LOADING:
                 self._load()
         except AwaitedImport as error:
-            if not self.registry.look_into_draft():
-                raise
+            if not self.registry.look_into_loading():  # another manager's plugins are being loaded
+                with self.registry.transaction(for_all=True):
+                    self._add_builtins()
             self._warn_once(str(error), f"{error}; it is served by what is registered so far")
         return self._ready
 
@@ -106,7 +107,7 @@ class OpManager:
         if self._ready:
             return
         try:
-            with self.registry.draft():
+            with self.registry.transaction(for_all=True):
                 self._fill()
         except BaseException:
             epoch.advance()  # calls may have been decided by what the draft had
@@ -121,12 +122,7 @@ class OpManager:
         log = logger()
         for name, hint in _env.unknown().items():
             self._warn_once(name, f"environment variable {name} is unknown; {hint}")
-        before = set(self.registry.implementation_keys())
-        if _register_builtins is not None:
-            _register_builtins(self.registry)
-        self._builtins = {
-            key: self.registry.get(*key) for key in self.registry.implementation_keys() if key not in before
-        }
+        self._add_builtins()
         self.plugins = load_plugins(self.registry)
         self.tell_undeclared()
         for plugin in self.plugins:
@@ -136,6 +132,13 @@ class OpManager:
                 ) from plugin.error
             if plugin.error is not None:
                 log.warning("%s; `python -m tefl info` shows the traceback", plugin.explain_failure())
+
+    def _add_builtins(self) -> None:
+        before = set(self.registry.implementation_keys())
+        if _register_builtins is not None and not self._builtins.keys() & before:
+            _register_builtins(self.registry)
+            added = self.registry.implementation_keys()
+            self._builtins = {key: self.registry.get(*key) for key in added if key not in before}
 
     # --- what the calls of this manager's ops ask --------------------------------------------------------
 

@@ -6,7 +6,6 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,20 +19,20 @@ from .values import named_dtype
 __all__ = ["OpRegistry"]
 
 _Table = dict[str, dict[str, OpImpl]]
+_Key = tuple[str, str]
 _FIELDS = tuple(OpImpl.__dataclass_fields__)
 
 
 class OpRegistry:
     """The implementations of ops, by op and impl_id.
 
-    Every change replaces the table, so a reader never sees half of one; all are made under one lock, but for
-    those of a `draft`, which nobody else sees.
+    Every change replaces the table, so a reader never sees half of one. What a thread changes inside a
+    `transaction` is its own until the end, and no lock is held meanwhile.
     """
 
     def __init__(self) -> None:
         self._published: _Table = {}
-        self._draft: _Draft | None = None
-        self._before: _Table | None = None
+        self._drafts: dict[threading.Thread, _Draft] = {}  # the innermost one of each thread
         _REGISTRIES.add(self)
 
     def register_impl(self, impl: OpImpl) -> None:
@@ -47,34 +46,30 @@ class OpRegistry:
     def register_many(self, impls: Iterable[OpImpl]) -> None:
         """Add several implementations, all or none."""
         new = [_as_op_impl(impl) for impl in impls]  # first: what yields them may register others meanwhile
-        with self._changing():
-            table = dict(self._table)
+        with LOCK, self.transaction():
             for impl in new:
-                row = table.get(impl.op_name, {})
-                if (old := row.get(impl.impl_id)) is not None:
+                if (old := self._find(impl.op_name, impl.impl_id)) is not None:
                     raise ValueError(_duplicate(old, impl))
-                table[impl.op_name] = {**row, impl.impl_id: impl}
-            self._replace(table)
+                self._drafts[threading.current_thread()].added[impl.op_name, impl.impl_id] = impl
 
     def unregister(self, impl_id: str, op_name: str | None = None) -> tuple[OpImpl, ...]:
         """Remove the implementations called ``impl_id``, of one op or of all; returns what was removed.
 
         KeyError where there is none.
         """
-        with self._changing():
-            ops = list(self._table) if op_name is None else [op_name]
-            gone = tuple(row[impl_id] for op in ops if impl_id in (row := self._table.get(op, {})))
+        with LOCK, self.transaction():
+            table = self._seen
+            ops = list(table) if op_name is None else [op_name]
+            gone = {(op, impl_id): row[impl_id] for op in ops if impl_id in (row := table.get(op, {}))}
             if not gone:
-                raise KeyError(_missing(self._table, impl_id, op_name))
-            kept = {op: _without(row, impl_id) if op in ops else row for op, row in self._table.items()}
-            self._replace({op: row for op, row in kept.items() if row})
-            return gone
+                raise KeyError(_missing(table, impl_id, op_name))
+            self._drafts[threading.current_thread()].removed.update(gone)
+            return tuple(gone.values())
 
     def get(self, op_name: str, impl_id: str) -> OpImpl:
         """One implementation. KeyError where it is not registered."""
-        table = self._seen
-        if (impl := table.get(op_name, {}).get(impl_id)) is None:
-            raise KeyError(_missing(table, impl_id, op_name))
+        if (impl := self._find(op_name, impl_id)) is None:
+            raise KeyError(_missing(self._seen, impl_id, op_name))
         return impl
 
     def implementations(self, op_name: str) -> tuple[OpImpl, ...]:
@@ -98,111 +93,140 @@ class OpRegistry:
         impls = [impl for row in self._seen.values() for impl in row.values()]
         return tuple(sorted({impl.vendor for impl in impls if impl.vendor}))
 
-    @contextlib.contextmanager
-    def transaction(self) -> Iterator[None]:
-        """All changes made inside hold, or, where the body raises, none."""
-        with self._changing():
-            before = self._table
-            outermost = self._drafting() is None and self._before is None
-            if outermost:
-                self._before = before
-            try:
-                yield
-            except BaseException:
-                self._replace(before)
-                raise
-            finally:
-                if outermost:
-                    self._before = None
+    def serving(self, op_name: str) -> tuple[OpImpl, ...]:
+        """The implementations of one op that a call on this thread chooses among.
 
-    @contextlib.contextmanager
-    def draft(self) -> Iterator[None]:
-        """Changes that this thread makes inside are seen by it alone, and by all others together at the end.
-        Where the body raises there are none.
-
-        No lock is held meanwhile, so the body may import and wait; one draft at a time. ValueError at the end
-        where others have registered the same meanwhile.
+        Without what a transaction has registered that has not ended, but for a loading of plugins that the
+        thread looks into: how a call is served is remembered, for all threads.
         """
-        start = self._published
-        self._draft = draft = _Draft(threading.current_thread(), start, set())
+        draft = self._looked_into()
+        table = self._published if draft is None else draft.over(self._published)
+        return tuple(table.get(op_name, {}).values())
+
+    @contextlib.contextmanager
+    def transaction(self, *, for_all: bool = False) -> Iterator[None]:
+        """All changes that this thread makes inside hold, or, where the body raises, none.
+
+        Until the end this thread alone sees them, and calls of ops go without them. The body may import and
+        wait: no lock is held. At the end of a nested transaction they become the outer one's, or with
+        ``for_all`` everybody's, as at the end of the outermost. ValueError then where others have registered
+        the same meanwhile.
+        """
+        me = threading.current_thread()
+        outer = self._drafts.get(me)
+        self._drafts[me] = draft = _Draft(outer, for_all)
         try:
             yield
-            with LOCK:
-                self._published = _merged(self._published, start, draft.table)
+            if outer is None or for_all:
+                self._publish(draft)
+            else:
+                outer.include(draft)
         finally:
-            self._draft = None
-        epoch.advance()
+            if outer is None:
+                del self._drafts[me]
+            else:
+                self._drafts[me] = outer
 
-    def look_into_draft(self) -> bool:
-        """Let this thread see the draft that another makes, until it ends; whether there is one."""
-        if (draft := self._draft) is not None:
+    def look_into_loading(self) -> bool:
+        """Let this thread see what another's transaction ``for_all`` has so far; whether there is one."""
+        innermost = list(self._drafts.values())
+        loading = [draft for each in innermost for draft in each.and_outer_ones() if draft.for_all]
+        for draft in loading:
             draft.readers.add(threading.current_thread())
-        return draft is not None
-
-    @property
-    def _table(self) -> _Table:
-        """What this thread changes."""
-        draft = self._drafting()
-        return self._published if draft is None else draft.table
+        return bool(loading)
 
     @property
     def _seen(self) -> _Table:
-        draft, published = self._draft, self._published
-        if draft is None:
-            return published
-        if draft.thread is (me := threading.current_thread()):
-            return draft.table
-        return _both(draft.table, published) if me in draft.readers else published
+        draft = self._seen_draft()
+        return self._published if draft is None else draft.over(self._published)
 
-    def _drafting(self) -> _Draft | None:
-        draft = self._draft
-        return draft if draft is not None and draft.thread is threading.current_thread() else None
+    def _find(self, op_name: str, impl_id: str) -> OpImpl | None:
+        """One of what this thread sees."""
+        draft, published = self._seen_draft(), self._published.get(op_name, {}).get(impl_id)
+        return published if draft is None else draft.find((op_name, impl_id), published)
 
-    def _changing(self) -> contextlib.AbstractContextManager[None]:
-        return LOCK if self._drafting() is None else contextlib.nullcontext()
+    def _seen_draft(self) -> _Draft | None:
+        return self._drafts.get(threading.current_thread()) or self._looked_into()
 
-    def _replace(self, table: _Table) -> None:
-        if (draft := self._drafting()) is not None:
-            draft.table = table
+    def _looked_into(self) -> _Draft | None:
+        if not self._drafts:
+            return None
+        me, innermost = threading.current_thread(), list(self._drafts.values())
+        looked_into = (draft for each in innermost for draft in each.and_outer_ones() if me in draft.readers)
+        return next(looked_into, None)
+
+    def _publish(self, draft: _Draft) -> None:
+        if not draft.added and not draft.removed:
             return
-        self._published = table
-        epoch.advance()
+        with LOCK:
+            flat = _flat(self._published)
+            for key in draft.apply(flat):
+                raise ValueError(_duplicate(flat[key], draft.added[key]))
+            self._published = _nested(flat)
+            epoch.advance()
 
-    def _undo_half_made(self) -> None:
-        if self._before is not None:
-            self._published, self._before = self._before, None
 
-
-@dataclass
 class _Draft:
-    thread: threading.Thread
-    table: _Table
-    readers: set[threading.Thread]
+    """What a thread has added and removed in a transaction."""
+
+    def __init__(self, outer: _Draft | None, for_all: bool) -> None:
+        self.outer = outer
+        self.for_all = for_all
+        self.added: dict[_Key, OpImpl] = {}
+        self.removed: dict[_Key, OpImpl] = {}
+        self.readers: set[threading.Thread] = set()
+
+    def and_outer_ones(self) -> Iterator[_Draft]:
+        draft: _Draft | None = self
+        while draft is not None:
+            yield draft
+            draft = draft.outer
+
+    def include(self, inner: _Draft) -> None:
+        """Take over what an inner transaction has changed."""
+        for key, impl in inner.removed.items():
+            if self.added.get(key) is impl:
+                del self.added[key]
+            else:
+                self.removed[key] = impl
+        self.added.update(inner.added)
+
+    def apply(self, flat: dict[_Key, OpImpl]) -> list[_Key]:
+        """Change a table so; returns what another implementation has the place of, which keeps it."""
+        for key, impl in list(self.removed.items()):
+            if flat.get(key) is impl:
+                del flat[key]
+        return [key for key, impl in list(self.added.items()) if flat.setdefault(key, impl) is not impl]
+
+    def find(self, key: _Key, published: OpImpl | None) -> OpImpl | None:
+        """What has a place after this transaction and those around it, where `published` has it now."""
+        removed: list[OpImpl | None] = []
+        for draft in self.and_outer_ones():
+            if (impl := draft.added.get(key)) is not None and not _has(removed, impl):
+                return impl
+            removed.append(draft.removed.get(key))
+        return None if _has(removed, published) else published
+
+    def over(self, table: _Table) -> _Table:
+        """A table as it will be after this transaction and those around it."""
+        flat = _flat(table)
+        for draft in reversed(list(self.and_outer_ones())):
+            draft.apply(flat)
+        return _nested(flat)
 
 
-def _merged(now: _Table, start: _Table, end: _Table) -> _Table:
-    """The table of now with what has changed between two others. ValueError where it has what was added."""
-    if now is start:
-        return end
-    before, after, merged = _flat(start), _flat(end), _flat(now)
-    for key in [key for key, impl in before.items() if after.get(key) is not impl]:
-        merged.pop(key, None)
-    for key in [key for key, impl in after.items() if before.get(key) is not impl]:
-        if key in merged:
-            raise ValueError(_duplicate(merged[key], after[key]))
-        merged[key] = after[key]
+def _has(impls: list[OpImpl | None], impl: OpImpl | None) -> bool:
+    return any(each is impl for each in impls)
+
+
+def _nested(flat: dict[_Key, OpImpl]) -> _Table:
     table: _Table = {}
-    for (op, impl_id), impl in merged.items():
+    for (op, impl_id), impl in flat.items():
         table.setdefault(op, {})[impl_id] = impl
     return table
 
 
-def _both(table: _Table, stronger: _Table) -> _Table:
-    """What is in either; of an implementation in both, that of the second."""
-    return {op: {**table.get(op, {}), **stronger.get(op, {})} for op in {**table, **stronger}}
-
-
-def _flat(table: _Table) -> dict[tuple[str, str], OpImpl]:
+def _flat(table: _Table) -> dict[_Key, OpImpl]:
     return {(op, impl_id): impl for op, row in table.items() for impl_id, impl in row.items()}
 
 
@@ -215,27 +239,16 @@ def _missing(table: _Table, impl_id: str, op_name: str | None) -> str:
     return f"no implementation {impl_id!r}{of_op} is registered; {hint}"
 
 
-def _without(row: dict[str, OpImpl], impl_id: str) -> dict[str, OpImpl]:
-    return {other: impl for other, impl in row.items() if other != impl_id}
-
-
 _REGISTRIES: weakref.WeakSet[OpRegistry] = weakref.WeakSet()
 
 
-def _repair_after_fork() -> None:
+def _drop_drafts_of_others() -> None:
     for registry in _REGISTRIES:
-        registry._undo_half_made()
-    epoch.advance()
+        mine = registry._drafts.get(me := threading.current_thread())
+        registry._drafts = {} if mine is None else {me: mine}
 
 
-def _drop_drafts() -> None:
-    for registry in _REGISTRIES:
-        registry._draft = None
-    epoch.advance()  # calls may have been decided by what it had
-
-
-LOCK.repairs.append(_repair_after_fork)
-LOADING.repairs.append(_drop_drafts)
+LOADING.repairs.append(_drop_drafts_of_others)
 
 
 def _as_op_impl(given: Any) -> OpImpl:

@@ -10,7 +10,6 @@ _SENSORS = "a provider tells no sensors; use the vendor's own tool"
 _NVIDIA = "a library or tool of NVIDIA's"
 _LEGACY = "a type from before torch.device: write torch.empty(..., dtype=..., device=...)"
 _DEPRECATED = "deprecated on torch.cuda: use reset_peak_memory_stats, memory_reserved, max_memory_reserved"
-_HOST = "PyTorch shows the statistics of pinned memory for CUDA only"
 _RAW = "other libraries take device memory by torch.empty(size, dtype=torch.uint8) and its data_ptr()"
 _SYNC = "the device does not watch for calls that wait"
 _PEERS = "a provider copies between any two of its devices; whether directly, it does not tell"
@@ -41,8 +40,6 @@ _ABSENT: dict[str, str] = {
     **dict.fromkeys(["jiterator", "tunable", "profiler", "sparse", "has_half", "has_magma"], _NVIDIA),
     **dict.fromkeys(["reset_max_memory_allocated", "reset_max_memory_cached"], _DEPRECATED),
     **dict.fromkeys(["memory_cached", "max_memory_cached"], _DEPRECATED),
-    **dict.fromkeys(["host_memory_stats", "host_memory_stats_as_nested_dict"], _HOST),
-    **dict.fromkeys(["reset_peak_host_memory_stats", "reset_accumulated_host_memory_stats"], _HOST),
     **dict.fromkeys(["caching_allocator_alloc", "caching_allocator_delete"], _RAW),
     **dict.fromkeys(["get_sync_debug_mode", "set_sync_debug_mode"], _SYNC),
     **dict.fromkeys(["ExternalStream", "get_stream_from_external"], _FOREIGN),

@@ -16,6 +16,8 @@ __all__ = [
     "device_memory_used",
     "empty_cache",
     "get_per_process_memory_fraction",
+    "host_memory_stats",
+    "host_memory_stats_as_nested_dict",
     "max_memory_allocated",
     "max_memory_reserved",
     "mem_get_info",
@@ -25,7 +27,9 @@ __all__ = [
     "memory_stats",
     "memory_stats_as_nested_dict",
     "memory_summary",
+    "reset_accumulated_host_memory_stats",
     "reset_accumulated_memory_stats",
+    "reset_peak_host_memory_stats",
     "reset_peak_memory_stats",
     "set_per_process_memory_fraction",
 ]
@@ -92,6 +96,41 @@ def memory_stats_as_nested_dict(device: Device | None = None) -> dict[str, Any]:
             place = place.setdefault(parent, {})
         place[last] = value
     return nested
+
+
+# ---------------------------------------------------------------------------------- pinned host memory --
+
+
+def host_memory_stats() -> dict[str, Any]:
+    """Return the statistics of pinned host memory, under the names that torch.cuda has; {} before the start.
+
+    ``allocations`` and ``allocated_bytes`` are of all blocks, the cached ones included, ``active_requests``
+    and ``active_bytes`` of those in use, each with ``.current``, ``.peak``, ``.allocated`` and ``.freed``; a
+    block has a power of two of bytes. ``num_host_alloc`` and ``num_host_free`` count the provider's calls,
+    ``host_alloc_time`` and ``host_free_time`` are their microseconds, with ``.total``, ``.max``, ``.min``,
+    ``.count`` and ``.avg``.
+    """
+    flat: dict[str, Any] = {}
+    for name, value in host_memory_stats_as_nested_dict().items():
+        parts = value.items() if isinstance(value, dict) else [("", value)]
+        flat.update({f"{name}.{part}".rstrip("."): number for part, number in parts})
+    return dict(sorted(flat.items()))
+
+
+def host_memory_stats_as_nested_dict() -> dict[str, Any]:
+    """Return `host_memory_stats` with a dict for each name before a dot."""
+    native = _native.load()
+    return native.host_memory_stats() if native.is_initialized() else {}
+
+
+def reset_accumulated_host_memory_stats() -> None:
+    """Let the counts of pinned blocks that came and went start anew from zero."""
+    _native.load().reset_accumulated_host_memory_stats()
+
+
+def reset_peak_host_memory_stats() -> None:
+    """Let the peaks of pinned memory start anew from what is in use now."""
+    _native.load().reset_peak_host_memory_stats()
 
 
 # -------------------------------------------------------------------------------------------- a limit --

@@ -86,6 +86,36 @@ def test_a_first_call_from_an_import_that_loading_waits_for_is_served_by_what_is
     assert done.stderr.count(said) == 1
 
 
+def test_a_call_of_another_manager_from_such_an_import_is_served_by_the_built_in_ones(
+    fresh_python, write, install
+) -> None:
+    write("steps.py", STEPS)
+    write("pkg/plugin.py", """
+        import pkg, tefl
+        def register(registry):
+            registry.register_impl(tefl.OpImpl("mine", "vendor.p", "vendor", print, vendor="p"))
+    """)  # fmt: skip
+    folder = write("pkg/__init__.py", """
+        import torch, tefl, steps
+        other = tefl.OpManager()
+        def call(): return tuple(other.call("rmsnorm_fwd", torch.ones(2, 8), torch.ones(8))[0].shape)
+        if not steps.importing.is_set():
+            steps.wait_until_loading_waits_for_an_import()
+            print(call(), call(), "vendor.p" in other.registry.impl_ids())
+    """)  # fmt: skip
+    install("pkg", "pkg.plugin")
+    code = (
+        TWO_FIRST_CALLS
+        + """
+    import pkg
+    print(pkg.call(), "vendor.p" in pkg.other.registry.impl_ids())
+    """
+    )
+    done = fresh_python(code, path=[folder], timeout=HANG)
+    assert done.stdout.splitlines() == ["(2, 8) (2, 8) False", "[] ['loaded']", "(2, 8) True"]
+    assert done.stderr.count("it is served by what is registered so far") == 1
+
+
 def test_a_plugin_that_fails_after_such_a_call_is_still_an_error_of_the_next(fresh_python, write) -> None:
     write("steps.py", STEPS)
     write("pkg/plugin.py", "import pkg\nraise ValueError('broken')")
@@ -180,7 +210,7 @@ def test_what_a_plugin_registers_is_seen_by_others_when_all_are_loaded(fresh_pyt
 
 def test_what_others_register_meanwhile_stays(registry, add, op: str) -> None:
     add("vendor.early")
-    with registry.draft():
+    with registry.transaction(for_all=True):
         add("vendor.mine")
         registry.unregister("vendor.early")
         other = threading.Thread(target=add, args=("vendor.theirs",))
@@ -194,7 +224,7 @@ def test_what_others_register_meanwhile_stays(registry, add, op: str) -> None:
 
 def test_the_same_registered_by_others_meanwhile_is_an_error_that_changes_nothing(registry, add) -> None:
     def add_meanwhile() -> None:
-        with registry.draft():
+        with registry.transaction(for_all=True):
             add("vendor.a")
             add("vendor.b")
             other = threading.Thread(target=add, args=("vendor.a",))
@@ -247,12 +277,14 @@ def test_the_names_for_plugins_may_be_supplied_twice_at_a_time(fresh_python) -> 
     assert fresh_python(code).stdout.split() == ["True", "False"]
 
 
-def test_a_call_inside_a_transaction_does_not_wait_for_the_loading_that_waits_for_it(
+def test_a_call_inside_a_transaction_waits_for_loading_and_loading_not_for_the_transaction(
     fresh_python, write
 ) -> None:
-    """The loading publishes under the lock that the transaction holds."""
-    folder = write("steps.py", "import threading\nloading, called = threading.Event(), threading.Event()\n")
-    write("slow.py", "import steps\ndef register(registry): steps.loading.set(); steps.called.wait(10)\n")
+    folder = write("steps.py", """
+        import threading
+        loading, inside = threading.Event(), threading.Event()
+    """)  # fmt: skip
+    write("slow.py", "import steps\ndef register(registry): steps.loading.set(); steps.inside.wait()\n")
     code = f"""
         import threading, torch, tefl, steps
         def first():
@@ -260,8 +292,8 @@ def test_a_call_inside_a_transaction_does_not_wait_for_the_loading_that_waits_fo
         def inside():
             with tefl.get_registry().transaction():
                 steps.loading.wait()
+                steps.inside.set()
                 {CALL}
-            steps.called.set()
         threads = [threading.Thread(target=target) for target in (first, inside)]
         threads[1].start(); threads[0].start()
         for thread in threads: thread.join()
@@ -272,14 +304,39 @@ def test_a_call_inside_a_transaction_does_not_wait_for_the_loading_that_waits_fo
     assert done.stdout.split() == ["done"]
 
 
+def test_a_transaction_in_which_plugins_are_loaded_and_that_fails_leaves_them_loaded(
+    fresh_python, write, install
+) -> None:
+    write("p.py", """
+        import tefl
+        def register(registry):
+            registry.register_impl(tefl.OpImpl("mine", "vendor.p", "vendor", print, vendor="p"))
+    """)  # fmt: skip
+    folder = install("p", "p")
+    code = f"""
+        import torch, tefl
+        try:
+            with (registry := tefl.get_registry()).transaction():
+                registry.register_impl(tefl.OpImpl("mine", "vendor.t", "vendor", print, vendor="t"))
+                {CALL}
+                print([name in registry.impl_ids() for name in ("vendor.p", "vendor.t")])
+                raise ArithmeticError
+        except ArithmeticError:
+            print([name in registry.impl_ids() for name in ("vendor.p", "vendor.t")])
+        {CALL}
+    """
+    done = fresh_python(code, path=[folder], timeout=HANG)
+    assert done.stdout.splitlines() == ["[True, True]", "[True, False]"]
+
+
 def test_what_a_reader_of_the_draft_registers_is_seen_by_it_and_by_all_later(registry, add, op: str) -> None:
     add("vendor.there", vendor="there")
-    with registry.draft():
+    with registry.transaction(for_all=True):
         add("vendor.drafted", vendor="drafted")
         seen: list[set[str]] = []
 
         def reader() -> None:
-            assert registry.look_into_draft()
+            assert registry.look_into_loading()
             add("vendor.own", vendor="own")
             seen.append({impl.impl_id for impl in registry.implementations(op)})
 

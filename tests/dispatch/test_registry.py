@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -206,6 +207,73 @@ def test_an_inner_transaction_is_undone_alone(registry: OpRegistry) -> None:
         with pytest.raises(RuntimeError):
             inner()
     assert ids(registry) == ["default.outer"]
+
+
+def on_another_thread(function: Callable[[], Any]) -> Any:
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(function()), daemon=True)
+    thread.start()
+    thread.join(60)
+    return results.pop()  # empty where it waits for something
+
+
+def test_what_a_transaction_changes_is_seen_by_its_own_thread_alone_until_the_end(
+    registry: OpRegistry,
+) -> None:
+    registry.register_impl(make("default.before"))
+    with registry.transaction():
+        registry.unregister("default.before")
+        with registry.transaction():
+            registry.register_impl(make("default.inside"))
+        assert ids(registry) == ["default.inside"]
+        assert on_another_thread(lambda: ids(registry)) == ["default.before"]
+    assert on_another_thread(lambda: ids(registry)) == ["default.inside"]
+
+
+def test_others_register_while_a_transaction_is_open(registry: OpRegistry) -> None:
+    with registry.transaction():
+        registry.register_impl(make("default.inside"))
+        on_another_thread(lambda: registry.register_impl(make("default.outside")))
+        assert sorted(ids(registry)) == ["default.inside", "default.outside"]
+    assert sorted(ids(registry)) == ["default.inside", "default.outside"]
+
+
+def test_an_implementation_may_be_replaced_in_a_transaction(registry: OpRegistry) -> None:
+    registry.register_impl(make("default.x"))
+    new = make("default.x")
+    with registry.transaction():
+        registry.unregister("default.x")
+        with registry.transaction():
+            registry.register_impl(make("default.x"))
+            registry.unregister("default.x")
+        registry.register_impl(new)
+        assert registry.get("op", "default.x") is new
+    assert registry.get("op", "default.x") is new
+
+
+def test_the_same_registered_by_two_at_a_time_is_the_error_of_the_later_one(registry: OpRegistry) -> None:
+    first = make("default.x")
+
+    def late() -> None:
+        with registry.transaction():
+            registry.register_many([make("default.x"), make("default.y")])
+            on_another_thread(lambda: registry.register_impl(first))
+
+    with pytest.raises(ValueError, match=r"two implementations called 'default\.x'"):
+        late()
+    assert ids(registry) == ["default.x"]
+    assert registry.get("op", "default.x") is first
+
+
+def test_calls_go_by_what_a_transaction_has_only_when_it_has_ended(
+    registry: OpRegistry, manager: tefl.OpManager
+) -> None:
+    registry.register_impl(tefl.OpImpl("op", "default.low", "flagos", lambda: "low", priority=1))
+    better = tefl.OpImpl("op", "default.high", "flagos", lambda: "high", priority=2)
+    with registry.transaction():
+        registry.register_impl(better)
+        assert [manager.call("op"), on_another_thread(lambda: manager.call("op"))] == ["low", "low"]
+    assert manager.call("op") == "high"
 
 
 class ForeignKind(enum.Enum):

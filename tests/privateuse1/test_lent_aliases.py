@@ -10,6 +10,8 @@ import pytest
 import torch
 from claimed import ALIAS
 
+from tefl.privateuse1 import from_alias
+
 pytestmark = pytest.mark.usefixtures("maca")
 
 KEY = ALIAS.upper()
@@ -18,10 +20,14 @@ OBSCURE = "special_airy_ai"
 
 
 @pytest.fixture
-def replace() -> Iterator[Callable[[Callable[[torch.Tensor], torch.Tensor]], None]]:
-    """Give the obscure operator another kernel on the alias device, in Python, for the time of a test."""
+def replace() -> Iterator[Callable[..., None]]:
+    """Give an overload of the obscure operator another kernel on the alias device, in Python, for a test."""
     library = torch.library.Library("aten", "IMPL")
-    yield lambda kernel: library.impl(OBSCURE, kernel, KEY, allow_override=True)
+
+    def replace(kernel: Callable[..., torch.Tensor], overload: str = "") -> None:
+        library.impl(".".join(filter(None, [OBSCURE, overload])), kernel, KEY, allow_override=True)
+
+    yield replace
     library._destroy()
 
 
@@ -127,6 +133,100 @@ def test_no_memory_is_kept_after_a_call(maca):
     torch._foreach_add_([x], [x])
     del x
     assert maca.memory_allocated() == before
+
+
+@pytest.mark.sim_only("CUDA's kernels of integers raise nothing")
+def test_memory_that_a_failed_call_gave_its_result_goes_with_the_call(maca):
+    x = torch.ones(1 << 16, dtype=torch.int64, device="maca")
+    zeros, out = torch.zeros_like(x), torch.empty(0, dtype=torch.int64, device="maca")
+    gc.collect()
+    before = maca.memory_allocated()
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        torch.remainder(x, zeros, out=out)
+    assert maca.memory_allocated() == before
+    assert torch.remainder(x[:3], 2 * x[:3], out=out).tolist() == [1, 1, 1]
+
+
+def test_what_a_failed_kernel_keeps_of_its_resized_result_is_what_it_made(replace):
+    kept = []
+
+    def kernel(x: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
+        kept.append(out.resize_(6).fill_(7))
+        raise ArithmeticError("of the kernel")
+
+    replace(kernel, "out")
+    out = torch.zeros(2, device="maca")
+    with pytest.raises(ArithmeticError, match="of the kernel"):
+        torch.special.airy_ai(torch.ones(6, device="maca"), out=out)
+    others = [torch.full((6,), -1.0, device="maca") for _ in range(4)]
+    assert (kept[0].tolist(), out.tolist()) == ([7] * 6, [0, 0])
+    del others
+
+
+# -------------------------------------------------- the device's tensor over what a kernel was called with --
+
+
+def storage(x: torch.Tensor) -> int:
+    return x.untyped_storage()._cdata
+
+
+def test_a_kernel_gets_the_arguments_own_storage_back(replace):
+    seen = []
+
+    def kernel(x: torch.Tensor) -> torch.Tensor:
+        seen.extend(storage(from_alias(each)) for each in (x, x[1:]))
+        from_alias(x[1:]).fill_(5)
+        return x.clone()
+
+    replace(kernel)
+    x = torch.ones(3, device="maca")
+    assert run(x).tolist() == x.tolist() == [1, 5, 5]
+    assert seen == [storage(x)] * 2
+
+
+def test_a_write_to_the_devices_tensor_that_a_kernel_kept_is_seen_by_autograd(replace):
+    kept = []
+
+    def kernel(x: torch.Tensor) -> torch.Tensor:
+        kept.append(from_alias(x))
+        return x.clone()
+
+    replace(kernel)
+    x = torch.ones(3, device="maca")
+    run(x)
+    weight = torch.ones(3, device="maca", requires_grad=True)
+    loss = (weight * x).sum()
+    kept[0].add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_a_result_that_a_kernel_resized_is_the_callers_to_the_devices_tensor_too(replace):
+    kept = []
+
+    def kernel(x: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
+        kept.append(from_alias(out.resize_(len(x))))
+        return out.copy_(x)
+
+    replace(kernel, "out")
+    x, out = torch.arange(6.0, device="maca"), torch.zeros(2, device="maca")
+    torch.special.airy_ai(x, out=out)
+    assert storage(kept[0]) == storage(out)
+    out.add_(1)
+    assert kept[0].tolist() == out.tolist() == [1, 2, 3, 4, 5, 6]
+
+
+def test_what_a_kernel_resized_as_the_devices_tensor_stays_resized(replace):
+    def kernel(x: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
+        from_alias(out).resize_(len(x)).copy_(from_alias(x))
+        return out
+
+    replace(kernel, "out")
+    x, out = torch.arange(1000.0, device="maca"), torch.zeros(2, device="maca")
+    torch.special.airy_ai(x, out=out)
+    others = [torch.full((2,), -1.0, device="maca") for _ in range(4)]
+    assert (out.untyped_storage().nbytes(), out.tolist()) == (4000, [0, 1])
+    del others
 
 
 # ------------------------------------------------------------------------------ nothing of the call before --

@@ -7,6 +7,7 @@ import signal
 from textwrap import dedent
 
 import pytest
+from sim_driver import LIBRARY
 
 CLAIM = """
 import ctypes, torch
@@ -232,3 +233,56 @@ def test_a_bad_switch_is_quoted(python, variable):
         "from sim_driver import Sim, SimError\ntry:\n    Sim()\nexcept SimError as error:\n    print(error)"
     )
     assert python(code, **{variable: "yes"}) == f"init: {variable}='yes': want 0 or 1"
+
+
+REFUSING = """
+#include <dlfcn.h>
+#include "tefl_provider.h"
+int refuses;
+static const tefl_provider* sim;
+static tefl_runtime runtime;
+static tefl_provider provider;
+static tefl_status begin(int32_t device, void* pointer, size_t bytes) {
+  return refuses ? TEFL_ERR_DEVICE : sim->runtime->host_access_begin(device, pointer, bytes);
+}
+const tefl_provider* tefl_provider_get(void) {
+  if (sim != 0) return &provider;
+  void* library = dlopen("LIBRARY", RTLD_NOW);
+  sim = ((const tefl_provider* (*)(void))dlsym(library, "tefl_provider_get"))();
+  runtime = *sim->runtime;
+  runtime.host_access_begin = begin;
+  provider = *sim;
+  provider.runtime = &runtime;
+  return &provider;
+}
+"""
+
+
+def test_a_refusal_at_the_end_of_a_call_is_a_warning(python, compile_library):
+    """The call is done; what its kernel keeps of an argument is all that the host may not use."""
+    source = REFUSING.replace("LIBRARY", str(LIBRARY))
+    path = compile_library("refusing", source, "-ldl")
+    done = python.run(
+        f"""
+        import ctypes, torch
+        from tefl.privateuse1 import PrivateUse1Backend, register_backend
+        register_backend(PrivateUse1Backend("maca", {str(path)!r}))
+        refuses, kept = ctypes.c_int.in_dll(ctypes.CDLL({str(path)!r}), "refuses"), []
+        def copy(into, source, non_blocking=False):
+            kept.append(source)
+            refuses.value = 1
+            return into
+        x, y = torch.ones(8, device="maca"), torch.zeros(8, dtype=torch.float64, device="maca")
+        library = torch.library.Library("aten", "IMPL")
+        library.impl("copy_", copy, "CPU", allow_override=True)
+        y.copy_(x)
+        library._destroy()
+        refuses.value = 0
+        print(kept[0].nbytes, x.sum().item())
+        """,
+        TEFL_SIM_CHECKED="1",
+    )
+    assert (done.stdout.split(), done.returncode) == (["32", "8.0"], 0)
+    assert (
+        "the host may not use what a kernel has kept of an argument: maca: host_access_begin" in done.stderr
+    )
