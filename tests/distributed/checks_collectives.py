@@ -247,9 +247,10 @@ def check_a_barrier_waits_for_whoever_comes_last(rank: int, size: int) -> None:
             continue
         with ThreadPoolExecutor(1) as thread:
             passed = thread.submit(dist.barrier)
-            assert not wait([passed], timeout=0.2).done
+            was_held = not wait([passed], timeout=0.2).done
             store.set(f"{rank} waits", "yes")
             passed.result()
+        assert was_held
         assert store.check(["the last comes"])
 
 

@@ -88,7 +88,7 @@ def run(rank: int, size: int, folder: Path, module: object) -> None:
 
 
 def wait(ranks: list[int], seconds: float, *, together: bool = True) -> int:
-    """Return 0 if all ranks ended well. Those left after `seconds`, or `together` once one fails, are killed."""
+    """Return 0 if all ranks ended well; kills those left after `seconds`, or `together` once one failed."""
     deadline, failed, left = time.monotonic() + seconds, 0, set(ranks)
     while left and time.monotonic() < deadline and not (failed and together):
         for rank in list(left):
