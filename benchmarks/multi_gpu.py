@@ -18,11 +18,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -37,6 +37,8 @@ SIZES = "--steps 30 --batch 32 --dim 512 --layers 8 --heads 8 --context 256"
 MODEL = [*SIZES.split(), "--sample", "0", "--eval-every", "1000"]
 PATIENCE = 20.0
 """Seconds of a collective's time-out where a rank is killed."""
+LIMIT, GRACE = 900.0, 60.0
+"""Seconds until a part's process counts as hanging, and until it has ended its ranks when told to end."""
 
 
 def environment(provider: str) -> dict[str, str]:
@@ -45,16 +47,57 @@ def environment(provider: str) -> dict[str, str]:
     return {**os.environ, **chosen, "OMP_NUM_THREADS": "1"}
 
 
-def torchrun(ranks: int, *command: str | Path, provider: str) -> subprocess.CompletedProcess[str]:
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-    arguments = [*launcher, *map(str, command)]
-    return subprocess.run(arguments, env=environment(provider), capture_output=True, text=True, timeout=900)
+def started(command: Sequence[str | Path], provider: str, **variables: str) -> subprocess.Popen[str]:
+    """Begin `python COMMAND`."""
+    arguments, env = [sys.executable, *map(str, command)], {**environment(provider), **variables}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(arguments, env=env, stdout=pipe, stderr=pipe, text=True)
 
 
-def succeed(done: subprocess.CompletedProcess[str]) -> str:
-    if done.returncode:
-        raise RuntimeError((done.stdout + done.stderr)[-3000:])
-    return done.stdout
+def put_to_end(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """End it, and the ranks of a torchrun, which it ends when it is terminated and not when it is killed."""
+    process.terminate()
+    try:
+        return process.communicate(timeout=GRACE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        return "", "it had to be killed"
+
+
+class Outcome(NamedTuple):
+    """What a process printed to either stream, its status, and whether it ended by itself in time."""
+
+    output: str
+    errors: str
+    status: int
+    in_time: bool
+
+    def __str__(self) -> str:
+        late = "" if self.in_time else "not done in time, "
+        return f"{late}status {self.status}: {(self.output + self.errors)[-3000:]}"
+
+
+def outcome(process: subprocess.Popen[str], seconds: float) -> Outcome:
+    """Wait for its end; it is put to an end after `seconds`."""
+    try:
+        printed, in_time = process.communicate(timeout=max(seconds, 0)), True
+    except subprocess.TimeoutExpired:
+        printed, in_time = put_to_end(process), False
+    return Outcome(*printed, process.returncode, in_time)
+
+
+def python(*command: str | Path, provider: str) -> str:
+    """Run `python COMMAND` and return what it prints; RuntimeError with the end of that where it fails."""
+    done = outcome(started(command, provider), LIMIT)
+    if done.status or not done.in_time:
+        raise RuntimeError(str(done))
+    return done.output
+
+
+def torchrun(ranks: int, *command: str | Path, provider: str) -> str:
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+    return python(*launcher, *command, provider=provider)
 
 
 # -------------------------------------------------------------------------------------------- the parts --
@@ -65,7 +108,7 @@ def collectives(options: argparse.Namespace) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         script = HERE / "bench_collectives.py"
         more = ["--provider", options.provider, "--largest", options.largest, "--json", folder]
-        succeed(torchrun(options.ranks, script, *more, provider=options.provider))
+        torchrun(options.ranks, script, *more, provider=options.provider)
         (file,) = Path(folder).glob("*.json")
         return json.loads(file.read_text())["figures"]
 
@@ -77,10 +120,9 @@ def train(provider: str, device: str, *more: str, ranks: int = 0) -> dict[str, A
         command = [TRAIN, "--device", device, "--losses", report, "--out", folder, *MODEL, *more]
         provider = provider if device == "maca" else "none"
         if ranks:
-            succeed(torchrun(ranks, *command, provider=provider))
+            torchrun(ranks, *command, provider=provider)
         else:
-            arguments = [sys.executable, *map(str, command)]
-            succeed(subprocess.run(arguments, env=environment(provider), capture_output=True, text=True))
+            python(*command, provider=provider)
         return json.loads(report.read_text())
 
 
@@ -117,11 +159,8 @@ def training(options: argparse.Namespace, how: str) -> Any:
 
 def copies(options: argparse.Namespace) -> Any:
     """Copies on side streams, values and order, in one process with two devices."""
-    done = subprocess.run(
-        [sys.executable, __file__, "--part", "copies", "--plain", options.plain],
-        env=environment(options.provider), capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    return json.loads(succeed(done).splitlines()[-1])
+    command = [__file__, "--part", "copies", "--plain", options.plain]
+    return json.loads(python(*command, provider=options.provider).splitlines()[-1])
 
 
 def is_telling(line: str) -> bool:
@@ -136,21 +175,22 @@ def killed(options: argparse.Namespace) -> Any:
     """
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
-    start, ranks = time.monotonic(), []
-    for rank in range(options.ranks):
-        where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(options.ranks)}
-        env = {**environment(options.provider), **where, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-        command = [sys.executable, __file__, "--part", "killed"]
-        ranks.append(
-            subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        )
-    said = [rank.communicate(timeout=300)[0] for rank in ranks]
-    lines = [line for text in said for line in text.splitlines() if is_telling(line)]
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(options.ranks)}
+    start, command = time.monotonic(), [__file__, "--part", "killed"]
+    ranks = [
+        started(command, options.provider, **where, RANK=str(rank), LOCAL_RANK=str(rank))
+        for rank in range(options.ranks)
+    ]
+    outcomes = [outcome(rank, start + 15 * PATIENCE - time.monotonic()) for rank in ranks]
+    if not all(each.in_time for each in outcomes):
+        raise RuntimeError("\n".join(map(str, outcomes)))
+    texts = [each.output + each.errors for each in outcomes]
+    lines = [line for text in texts for line in text.splitlines() if is_telling(line)]
     return {
         "seconds": time.monotonic() - start,
         "time_out": PATIENCE,
-        "statuses": [rank.returncode for rank in ranks],
-        "says": lines or [text[-1500:] for text in said],
+        "statuses": [each.status for each in outcomes],
+        "says": lines or [text[-1500:] for text in texts],
     }
 
 
@@ -247,8 +287,8 @@ def main() -> int:
     for name in options.only:  # what has been measured is kept, whatever becomes of the parts to come
         try:
             facts[name] = PARTS[name](options)
-        except (RuntimeError, subprocess.TimeoutExpired) as error:
-            facts[name] = {"failed": str(error)}
+        except Exception as error:  # noqa: BLE001  whatever it is, it is recorded, and the others run
+            facts[name] = {"failed": f"{type(error).__name__}: {error}"}
             failed = 1
         print(f"{name}: {json.dumps(facts[name])[:2000]}", flush=True)
         if options.json:

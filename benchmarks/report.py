@@ -84,7 +84,8 @@ def device_table(facts: dict[str, Any]) -> list[str]:
 
 
 def several_gpus_table(facts: dict[str, Any]) -> list[str]:
-    """What multi_gpu.py found, as Markdown: a line for each part of it that ran."""
+    """What multi_gpu.py found, as Markdown: a line for each part of it that did not fail."""
+    facts = {name: part for name, part in facts.items() if not (isinstance(part, dict) and "failed" in part)}
     software = f"NCCL {facts['nccl']}, torch {facts['torch']}, {facts['date'][:10]}"
     lines = [
         f"{facts['ranks']} ranks on {len(facts['gpus'])} {facts['gpus'][0]}, the provider "

@@ -4,14 +4,7 @@ are averaged. The process groups themselves are `torch.distributed`'s; their bac
 
 from __future__ import annotations
 
-from tefl.distributed.averaging import all_reduce_hook, bfloat16_hook, float16_hook
 from tefl.distributed.data_parallel import DistributedDataParallel
 from tefl.distributed.sharding import fully_shard
 
-__all__ = [
-    "DistributedDataParallel",
-    "all_reduce_hook",
-    "bfloat16_hook",
-    "float16_hook",
-    "fully_shard",
-]
+__all__ = ["DistributedDataParallel", "fully_shard"]

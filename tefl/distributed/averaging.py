@@ -13,7 +13,13 @@ from torch import Tensor
 from torch._C._distributed_c10d import GradBucket
 from torch.futures import Future
 
-__all__ = ["Averaging", "all_reduce_hook", "bfloat16_hook", "float16_hook"]
+__all__ = ["Averaging", "all_reduce_hook", "bfloat16_hook", "check_choice", "float16_hook"]
+
+
+def check_choice(function: str, average_in_collective: object) -> None:
+    """Raise TypeError, in the name of `function`, unless its `average_in_collective` is a bool."""
+    if not isinstance(average_in_collective, bool):
+        raise TypeError(f"{function}: average_in_collective is {average_in_collective!r}, want True or False")
 
 
 class Averaging(NamedTuple):

@@ -34,16 +34,14 @@ class DistributedDataParallel(TorchDistributedDataParallel):
 
     The choice holds for torch's communication hooks `allreduce_hook`, `fp16_compress_hook` and
     `bf16_compress_hook` as well. Any other hook averages as it is written.
+
+    TypeError: `average_in_collective` is no bool.
     """
 
     def __init__(
         self, module: nn.Module, *args: Any, average_in_collective: bool = True, **kwargs: Any
     ) -> None:
-        if not isinstance(average_in_collective, bool):
-            raise TypeError(
-                f"DistributedDataParallel: average_in_collective is {average_in_collective!r}, "
-                "want True or False"
-            )
+        averaging.check_choice("DistributedDataParallel", average_in_collective)
         super().__init__(module, *args, **kwargs)
         self.average_in_collective = average_in_collective
         self._hook_is_chosen = False

@@ -45,3 +45,18 @@ def test_a_readme_without_the_block_is_refused(report, tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("nothing")
     with pytest.raises(ValueError, match="lacks the markers"):
         report.rewrite(tmp_path / "README.md", "device", [["row"]])
+
+
+def test_parts_of_multi_gpu_that_failed_have_no_line(report) -> None:
+    facts = {
+        "nccl": "2",
+        "torch": "2",
+        "date": "2026-01-01",
+        "ranks": 2,
+        "gpus": ["H200"],
+        "provider": "cuda",
+    }
+    parts = ("collectives", "ddp", "fsdp", "copies", "killed")
+    assert report.several_gpus_table(facts | {part: {"failed": "ValueError: no"} for part in parts}) == (
+        report.several_gpus_table(facts)
+    )

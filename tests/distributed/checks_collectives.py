@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from concurrent.futures import ThreadPoolExecutor, wait
+from datetime import timedelta
 
 import pytest
 import torch
@@ -234,8 +236,25 @@ def check_a_ring_of_isend_and_irecv_in_any_order(rank: int, size: int) -> None:
     same(output, given(left, 300_000))
 
 
-def check_barrier_and_monitored_objects(rank: int, size: int) -> None:
-    dist.barrier()
+def check_a_barrier_waits_for_whoever_comes_last(rank: int, size: int) -> None:
+    """The last comes once the others have been in the barrier for a while and have not come out."""
+    for last in (0, size - 1):
+        store = dist.PrefixStore(f"barrier {last}", dist.distributed_c10d._get_default_store())
+        if rank == last:
+            store.wait([f"{other} waits" for other in range(size) if other != last], timedelta(seconds=60))
+            store.set("the last comes", "yes")
+            dist.barrier()
+            continue
+        with ThreadPoolExecutor(1) as thread:
+            passed = thread.submit(dist.barrier)
+            was_held = not wait([passed], timeout=0.2).done
+            store.set(f"{rank} waits", "yes")
+            passed.result()
+        assert was_held
+        assert store.check(["the last comes"])
+
+
+def check_objects(rank: int, size: int) -> None:
     gathered: list[object] = [None] * size
     dist.all_gather_object(gathered, {"rank": rank, "text": "x" * rank})
     assert gathered == [{"rank": other, "text": "x" * other} for other in range(size)]
@@ -306,5 +325,3 @@ def check_tensors_elsewhere_are_refused(rank: int, size: int) -> None:
         dist.all_reduce(torch.ones(2))
     with pytest.raises(ValueError, match="gaps or overlaps"):
         dist.all_reduce(torch.ones(4, 4, device="maca")[:, ::2])
-    with pytest.raises((ValueError, RuntimeError)):
-        dist.all_gather_into_tensor(torch.zeros(3, device="maca"), torch.ones(2, device="maca"))

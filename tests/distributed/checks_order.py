@@ -10,6 +10,7 @@ import ctypes
 import os
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -19,6 +20,7 @@ from ranks import ROOT
 from tefl import _native
 
 COUNT = 1 << 12
+LONG = timedelta(seconds=60)  # what takes so long hangs
 
 
 def filled(value: float) -> torch.Tensor:
@@ -53,14 +55,11 @@ def hold_by_message(rank: int) -> Callable[[], None]:
     return let_go
 
 
-def all_held() -> None:
-    """Wait, by the store alone, until all ranks are here."""
-    store = dist.distributed_c10d._get_default_store()
-    number = store.add("held", 1)
-    size = dist.get_world_size()
-    last = -(-number // size) * size
-    while store.add("held", 0) < last:
-        pass
+def meet(place: str, rank: int, size: int) -> None:
+    """Wait, by the store alone, until all ranks are at `place`, a name for this meeting alone."""
+    store = dist.PrefixStore(place, dist.distributed_c10d._get_default_store())
+    store.set(str(rank), "here")
+    store.wait([str(other) for other in range(size)], LONG)
 
 
 def check_a_collective_waits_for_the_stream_and_not_the_caller(rank: int, size: int) -> None:
@@ -71,7 +70,7 @@ def check_a_collective_waits_for_the_stream_and_not_the_caller(rank: int, size: 
     tensor.copy_(new)  # behind what holds the stream
     work = dist.all_reduce(tensor, async_op=True)
     assert not work.is_completed()
-    all_held()
+    meet("held", rank, size)
     assert not work.is_completed()
     let_go()
     work.wait()
@@ -87,7 +86,7 @@ def check_two_collectives_keep_their_order(rank: int, size: int) -> None:
         dist.all_reduce(tensor, async_op=True),
         dist.all_gather_into_tensor(gathered, new, async_op=True),
     ]
-    all_held()
+    meet("two collectives keep their order", rank, size)
     let_go()
     for work in works:
         work.wait()

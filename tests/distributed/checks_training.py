@@ -132,6 +132,33 @@ def check_sharded_training_follows_one_process(rank: int, size: int) -> None:
         plain.step()
 
 
+class Noting:
+    """A reduce-scatter for FSDP2 that notes how it reduces."""
+
+    def __init__(self) -> None:
+        self.ops: list[dist.ReduceOp] = []
+
+    def allocate(self, size, *, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    def __call__(self, output_tensor: Tensor, input_tensor: Tensor, group, op, async_op: bool = False):
+        self.ops.append(op)
+        return dist.reduce_scatter_tensor(output_tensor, input_tensor, op, group, async_op)
+
+
+def check_a_list_of_modules_is_sharded_as_one_and_follows_the_choice(rank: int, size: int) -> None:
+    mesh = dist.init_device_mesh("maca", (size,))
+    for in_collective, op in {True: dist.ReduceOp.AVG, False: dist.ReduceOp.SUM}.items():
+        net, noting = model().to("maca"), Noting()
+        layers = [net[0], net[2]]
+        for part in (layers, net):
+            assert tefl.distributed.fully_shard(part, mesh=mesh, average_in_collective=in_collective) is part
+        layers[0].set_custom_reduce_scatter(noting)
+        loss_of(net, rows_of(rank).to("maca")).backward()
+        close([p.grad.full_tensor().cpu() for p in net.parameters()], wanted_gradients(size))
+        assert noting.ops == [op]
+
+
 def check_a_custom_divisor_of_sharded_training(rank: int, size: int) -> None:
     net = tefl.distributed.fully_shard(model().to("maca"), mesh=dist.init_device_mesh("maca", (size,)))
     net.set_gradient_divide_factor(size * 2)
@@ -171,6 +198,10 @@ def check_uneven_inputs(rank: int, size: int) -> None:
 def check_bad_arguments_are_refused(rank: int, size: int) -> None:
     with pytest.raises(TypeError, match="average_in_collective is 'yes'"):
         DistributedDataParallel(model().to("maca"), average_in_collective="yes")
+    net = model().to("maca")
+    with pytest.raises(TypeError, match="fully_shard: average_in_collective is 1, want True or False"):
+        tefl.distributed.fully_shard(net, average_in_collective=1)
+    assert type(net) is nn.Sequential  # nothing was sharded
     ddp = DistributedDataParallel(model().to("maca"))
     with pytest.raises(ValueError, match="average_in_collective=False"):
         ddp.join(divide_by_initial_world_size=False)

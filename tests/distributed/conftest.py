@@ -18,9 +18,16 @@ ROOT = HERE.parent.parent
 # Helper modules of this folder, for the tests here and for the processes they start.
 sys.path.insert(0, str(HERE))
 
-from ranks import environment  # noqa: E402
+from ranks import checks_of, environment  # noqa: E402
 
-World = Callable[..., dict[str, list[str]]]
+Failures = dict[str, list[str]]
+World = Callable[..., Failures]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that takes `check` runs once for each check of the modules that its file names in MODULES."""
+    if "check" in metafunc.fixturenames:
+        metafunc.parametrize("check", [name for m in metafunc.module.MODULES for name in checks_of(m)])
 
 
 @pytest.fixture(scope="session")
@@ -72,14 +79,14 @@ def providers(maca_library: Path) -> dict[str, str]:
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     """Run a module's checks in worlds of `sizes` ranks; return name -> what each rank that failed says."""
 
-    def run(module: str, provider: str, *sizes: int, **variables: str) -> dict[str, list[str]]:
+    def run(module: str, provider: str, *sizes: int, **variables: str) -> Failures:
         out = tmp_path_factory.mktemp(module)
         arguments = [module, "--sizes", *map(str, sizes), "--provider", provider, "--out", str(out)]
         command = [sys.executable, str(HERE / "world.py"), *arguments]
         done = subprocess.run(
             command, env=environment(**variables), capture_output=True, text=True, timeout=300
         )
-        failures: dict[str, list[str]] = {}
+        failures: Failures = {}
         for file in [out / str(world) / f"{rank}.json" for world, n in enumerate(sizes) for rank in range(n)]:
             assert file.exists(), done.stdout + done.stderr
             for name, text in json.loads(file.read_text()).items():
@@ -90,3 +97,15 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
         return failures
 
     return run
+
+
+@pytest.fixture(scope="module", params=["gloo", "table"])
+def failures(
+    request: pytest.FixtureRequest, world: World, providers: dict[str, str], sim_kernels: Path
+) -> Failures:
+    """Run the checks of the test file's MODULES in worlds of its RANKS, over gloo and over a CCL table."""
+    found: Failures = {}
+    for module in request.module.MODULES:
+        provider = providers[request.param]
+        found |= world(module, provider, request.module.RANKS, SIM_KERNELS=str(sim_kernels))
+    return found

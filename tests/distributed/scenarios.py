@@ -16,11 +16,12 @@ import tempfile
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from world import claim
+from world import claim, fork, wait
 
 SIZE = 3
 TIMEOUT = 4.0  # seconds, of a process group in which something goes wrong
@@ -221,7 +222,8 @@ def run(scenarios: list[Scenario]) -> Outcomes:
         folders = {scenario.__name__: Path(name) / scenario.__name__ for scenario in scenarios}
         for folder in folders.values():
             folder.mkdir()
-        wait([fork(s, rank, folders[s.__name__]) for s in scenarios for rank in range(SIZE)])
+        works = [partial(play, s, rank, folders[s.__name__]) for s in scenarios for rank in range(SIZE)]
+        wait([fork(work) for work in works], PATIENCE, together=False)
         files = {name: [folder / f"{rank}.json" for rank in range(SIZE)] for name, folder in folders.items()}
         return {
             name: [json.loads(file.read_text()) if file.exists() else None for file in ranks]
@@ -229,10 +231,7 @@ def run(scenarios: list[Scenario]) -> Outcomes:
         }
 
 
-def fork(scenario: Scenario, rank: int, folder: Path) -> int:
-    child = os.fork()
-    if child:
-        return child
+def play(scenario: Scenario, rank: int, folder: Path) -> None:
     try:
         outcome = {"type": "", "text": str(scenario(rank, folder))}
     except Exception as error:  # noqa: BLE001  it is the outcome
@@ -240,18 +239,6 @@ def fork(scenario: Scenario, rank: int, folder: Path) -> int:
     unfinished = folder / f"{rank}.part"
     unfinished.write_text(json.dumps(outcome))
     unfinished.rename(folder / f"{rank}.json")
-    sys.stdout.flush()
-    os._exit(0)
-
-
-def wait(ranks: list[int]) -> None:
-    deadline, left = time.monotonic() + PATIENCE, set(ranks)
-    while left and time.monotonic() < deadline:
-        left -= {rank for rank in left if os.waitpid(rank, os.WNOHANG)[0]}
-        time.sleep(0.01)
-    for rank in left:
-        os.kill(rank, signal.SIGKILL)
-        os.waitpid(rank, 0)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -11,26 +10,38 @@ from pathlib import Path
 import pytest
 from ranks import HERE, ROOT
 
-CHECKS = re.findall(r"^def (check_\w+)", (HERE / "checks_endings.py").read_text(), re.M)
+MODULES = ("checks_endings",)
 
 Failures = dict[str, list[str]]
+
+
+def compiled(source: str, output: Path, *flags: str) -> str:
+    """Compile a C file of this folder that uses the provider's header; return the output's path."""
+    include = f"-I{ROOT / 'csrc' / 'include'}"
+    command = ["gcc", "-Wall", "-Wextra", include, *flags, "-o", str(output), str(HERE / source), "-ldl"]
+    subprocess.run(command, check=True)
+    return str(output)
 
 
 @pytest.fixture(scope="module")
 def failures(
     world: Callable[..., Failures], maca_library: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Failures:
-    library = str(tmp_path_factory.mktemp("faulty") / "libfaulty.so")
-    flags = [
-        "-shared",
-        "-fPIC",
-        f"-I{ROOT / 'csrc' / 'include'}",
-        f"-DLIBRARY={json.dumps(str(maca_library))}",
-    ]
-    subprocess.run(["gcc", *flags, "-o", library, str(HERE / "faulty_provider.c"), "-ldl"], check=True)
+    flags = ("-shared", "-fPIC", f"-DLIBRARY={json.dumps(str(maca_library))}")
+    library = compiled("faulty_provider.c", tmp_path_factory.mktemp("faulty") / "libfaulty.so", *flags)
     return world("checks_endings", library, 2, FAULTY=library)
 
 
-@pytest.mark.parametrize("check", CHECKS)
 def test_in_two_ranks(failures: Failures, check: str) -> None:
     assert "\n".join(failures[check]) == ""
+
+
+def test_the_example_aborts_work_of_a_destroyed_communicator_that_its_stream_has_not_come_to(
+    maca_library: Path, tmp_path: Path
+) -> None:
+    program = compiled("destroyed_communicator.c", tmp_path / "program")
+    done = subprocess.run([program, str(maca_library)], capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    first, second = sorted(done.stdout.splitlines())
+    assert first.endswith("all_reduce #1 of 16 bytes on rank 0 of 2 failed: the communicator was destroyed")
+    assert second.endswith("on rank 1 of 2 failed: rank 0 gave up: the communicator was destroyed")

@@ -15,7 +15,9 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -40,7 +42,8 @@ def main() -> int:
     for number, size in enumerate(options.sizes):
         folder = options.out / str(number)
         folder.mkdir()
-        if status := wait([fork(rank, size, folder, module) for rank in range(size)], options.timeout):
+        ranks = [fork(partial(run, rank, size, folder, module)) for rank in range(size)]
+        if status := wait(ranks, options.timeout):
             return status
     return 0
 
@@ -51,14 +54,14 @@ def claim(provider: str) -> None:
     register_backend(PrivateUse1Backend("maca", provider, default_autocast_dtype=torch.bfloat16))
 
 
-def fork(rank: int, size: int, folder: Path, module: object) -> int:
+def fork(work: Callable[[], None]) -> int:
+    """Do `work` in a process of its own, whose status is 0 where it ends well; return its number."""
     child = os.fork()
     if child:
         return child
     status = 1
     try:
-        os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), WORLD=folder.name)
-        run(rank, size, folder, module)
+        work()
         status = 0
     except BaseException:  # noqa: BLE001  the parent sees the status, and reads the rest
         traceback.print_exc()
@@ -68,6 +71,7 @@ def fork(rank: int, size: int, folder: Path, module: object) -> int:
 
 
 def run(rank: int, size: int, folder: Path, module: object) -> None:
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), WORLD=folder.name)
     method = f"file://{folder.resolve()}/store"
     dist.init_process_group(init_method=method, rank=rank, world_size=size, timeout=TIMEOUT)
     results = {}
@@ -83,10 +87,10 @@ def run(rank: int, size: int, folder: Path, module: object) -> None:
     dist.destroy_process_group()
 
 
-def wait(ranks: list[int], timeout: float) -> int:
-    """Return 0 if all ranks ended well; the others are killed once one has failed or time is up."""
-    deadline, failed, left = time.monotonic() + timeout, 0, set(ranks)
-    while left and time.monotonic() < deadline and not failed:
+def wait(ranks: list[int], seconds: float, *, together: bool = True) -> int:
+    """Return 0 if all ranks ended well; kills those left after `seconds`, or `together` once one failed."""
+    deadline, failed, left = time.monotonic() + seconds, 0, set(ranks)
+    while left and time.monotonic() < deadline and not (failed and together):
         for rank in list(left):
             pid, status = os.waitpid(rank, os.WNOHANG)
             if pid:

@@ -111,7 +111,10 @@ tefl_status ccl_abort(tefl_comm comm, const char* reason) {
 }
 
 tefl_status destroy(tefl_comm comm) {
-  return guarded([&] { delete comm; });
+  return guarded([&] {
+    communicator_of(comm)->destroy();
+    delete comm;
+  });
 }
 
 }  // namespace

@@ -23,11 +23,18 @@ Communicator::Communicator(const std::string& name, int32_t size, int32_t rank, 
 Communicator::~Communicator() {
   {
     const Lock hold(lock_);
-    ending_ = true;
-    if (!queues_.empty()) fail_all("the communicator was destroyed");
+    destroyed_ = ending_ = true;
   }
-  posted_.notify_all();
+  changed_.notify_all();
   thread_.join();
+}
+
+void Communicator::destroy() {
+  {
+    const Lock hold(lock_);
+    destroyed_ = true;
+  }
+  changed_.notify_all();
 }
 
 // Two commands: one hands the operation over, one waits for its mark and tells the stream how it ended.
@@ -46,15 +53,17 @@ void Communicator::enqueue(const std::shared_ptr<Communicator>& self, std::share
 void Communicator::post(std::shared_ptr<Operation> operation) {
   {
     const Lock hold(lock_);
-    if (!failure_.empty() || ending_) return finish(*operation, failure_);
-    queues_[operation->queue].push_back(std::move(operation));
+    posted_.push_back(std::move(operation));
   }
-  posted_.notify_all();
+  changed_.notify_all();
 }
 
+// The thread ends the work when it sees the failure.
 void Communicator::abort(const std::string& reason) {
   const Lock hold(lock_);
-  fail_all(reason);
+  if (!failure_.empty()) return;
+  failure_ = reason;
+  segment_.give_up(reason);
 }
 
 std::string Communicator::failure() {
@@ -72,12 +81,10 @@ void Communicator::finish(Operation& operation, const std::string& failure) {
 
 // Everything under way ends, here and, by the segment, on the other ranks.
 void Communicator::fail_all(const std::string& reason) {
-  if (failure_.empty()) {
-    failure_ = reason;
-    segment_.give_up(reason);
-  }
+  abort(reason);
+  const std::string first = failure();
   for (auto& [number, queue] : queues_) {
-    for (const auto& operation : queue) finish(*operation, failure_);
+    for (const auto& operation : queue) finish(*operation, first);
   }
   queues_.clear();
 }
@@ -153,34 +160,49 @@ void Communicator::look_at_others() {
   suspicion_ = trouble;
 }
 
-// Moving data is short, so the lock is held over it: abort and destroy find everything at rest.
-void Communicator::run() {
+// Waits until there is work, and takes over what was posted. False: there will be none.
+bool Communicator::has_work() {
   Lock hold(lock_);
-  for (int idle = 0; !ending_;) {
-    if (queues_.empty()) {
-      posted_.wait(hold, [&] { return ending_ || !queues_.empty(); });
-      idle = 0;
-      continue;
-    }
+  changed_.wait(hold, [&] { return ending_ || !posted_.empty() || !queues_.empty(); });
+  for (auto& operation : posted_) queues_[operation->queue].push_back(std::move(operation));
+  posted_.clear();
+  return !queues_.empty();
+}
+
+void Communicator::require_open() {
+  const Lock hold(lock_);
+  if (!failure_.empty()) throw Error(TEFL_ERR_DEVICE, failure_);
+  if (destroyed_) throw Error(TEFL_ERR_DEVICE, "the communicator was destroyed");
+}
+
+// One step of each queue; true if anything happened.
+bool Communicator::advance_all() {
+  bool moved = false;
+  for (auto entry = queues_.begin(); entry != queues_.end();) {
+    moved |= advance(entry->second);
+    entry = entry->second.empty() ? queues_.erase(entry) : std::next(entry);
+  }
+  return moved;
+}
+
+// Only this thread moves data and reduces, and it holds no lock meanwhile: nobody waits for it who posts,
+// aborts or asks for a failure.
+void Communicator::run() {
+  for (int idle = 0; has_work();) {
     try {
-      bool moved = false;
-      for (auto& entry : queues_) moved |= advance(entry.second);
-      for (auto entry = queues_.begin(); entry != queues_.end();) {
-        entry = entry->second.empty() ? queues_.erase(entry) : std::next(entry);
-      }
+      require_open();
+      const bool moved = advance_all();
       idle = moved ? 0 : idle + 1;
       if (moved) suspicion_.clear();
       if (idle > 0 && idle % kLooks == 0) look_at_others();
     } catch (const std::exception& error) {
       fail_all(error.what());
     }
-    hold.unlock();
     if (idle > kSpins) {
       std::this_thread::sleep_for(kNap);
     } else {
       std::this_thread::yield();
     }
-    hold.lock();
   }
 }
 

@@ -65,13 +65,15 @@ class Communicator {
 
   int32_t size() const { return segment_.size(); }
   int32_t rank() const { return segment_.rank(); }
-  int32_t card() const { return card_; }
 
   /// Enqueues `operation` on `stream`.
   static void enqueue(const std::shared_ptr<Communicator>& self, std::shared_ptr<Operation> operation,
                       tefl_stream stream);
 
+  /// Work that is not done ends, here and on the other ranks, and so does what comes. Returns at once.
   void abort(const std::string& reason);
+  /// The same for work that is not done, if any: a rank may go whose work is done, while others have more.
+  void destroy();
   /// "" while it is sound.
   std::string failure();
   /// How many collectives were begun, this one included.
@@ -83,6 +85,9 @@ class Communicator {
 
   void post(std::shared_ptr<Operation> operation);
   void run();
+  bool has_work();
+  void require_open();
+  bool advance_all();
   bool advance(Queue& queue);
   bool move(Operation& operation, Transfer& transfer);
   void check_label(const Operation& operation, const Transfer& transfer) const;
@@ -94,11 +99,15 @@ class Communicator {
   const int32_t card_;
   Segment segment_;
   std::atomic<uint64_t> collectives_{0};
-  std::mutex lock_;
-  std::condition_variable posted_;
-  std::map<int32_t, Queue> queues_;
-  std::string failure_, suspicion_;
-  bool ending_ = false;
+
+  std::mutex lock_;  // guards these
+  std::condition_variable changed_;
+  std::vector<std::shared_ptr<Operation>> posted_;
+  std::string failure_;
+  bool destroyed_ = false, ending_ = false;
+
+  std::map<int32_t, Queue> queues_;  // these are the thread's own
+  std::string suspicion_;
   std::thread thread_;
 };
 

@@ -87,8 +87,9 @@ tefl_stream choose(const Card& card) {
   return best;
 }
 
-// Runs a command's work without the lock. Returns what went wrong, "" if nothing did.
-std::string perform(const std::function<void()>& work) {
+// Runs a command's work and lets go of what it holds, all without the lock, which a communicator takes as it
+// goes. Returns what went wrong, "" if nothing did.
+std::string perform(std::function<void()> work) {
   if (!work) return "";
   try {
     work();
@@ -125,7 +126,7 @@ void finish(tefl_stream stream, const Command& command, const std::string& failu
     stream->queue.pop_front();
     stream->last_served = ++card.served;
     hold.unlock();
-    const std::string failure = perform(command.work);
+    const std::string failure = perform(std::move(command.work));
     hold.lock();
     finish(stream, command, failure);
     state().changed.notify_all();
