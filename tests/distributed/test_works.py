@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from ranks import HERE, environment
 
-CHECKS = re.findall(r"^def (check_\w+)", (HERE / "checks_works.py").read_text(), re.M)
-
-Failures = dict[str, list[str]]
-
-
-@pytest.fixture(scope="module", params=["gloo", "table"])
-def failures(
-    request: pytest.FixtureRequest, world: Callable[..., Failures], providers: dict[str, str]
-) -> Failures:
-    return world("checks_works", providers[request.param], 2)
+MODULES = ("checks_works",)
+RANKS = 2
 
 
-@pytest.mark.parametrize("check", CHECKS)
-def test_in_two_ranks(failures: Failures, check: str) -> None:
+def test_in_two_ranks(failures: dict[str, list[str]], check: str) -> None:
     assert "\n".join(failures[check]) == ""
 
 
