@@ -1,5 +1,6 @@
 """What a collective costs on the device, beside the same one of the process group beneath it.
 
+    export TORCH_DEVICE_BACKEND_AUTOLOAD=0  # no installed provider instead
     torchrun --nproc-per-node 2 benchmarks/bench_collectives.py --provider sim --json benchmarks/results
     torchrun --nproc-per-node 8 benchmarks/bench_collectives.py --provider cuda --largest 1G --json FOLDER
 
@@ -75,6 +76,8 @@ def ring(memory: Memory) -> None:
         work.wait()
 
 
+reduce_scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)  # its name since 2.13
+
 COLLECTIVES = {
     "all_reduce": Collective(lambda m: dist.all_reduce(m.whole), lambda a, r, n: a.sum(0)),
     "broadcast": Collective(lambda m: dist.broadcast(m.whole, 0), lambda a, r, n: a[0]),
@@ -84,7 +87,7 @@ COLLECTIVES = {
         lambda a, r, n: torch.cat([row.chunk(n)[0] for row in a]),
     ),
     "reduce_scatter": Collective(
-        lambda m: dist.reduce_scatter_tensor(m.part, m.whole), lambda a, r, n: a.sum(0).chunk(n)[r], "part"
+        lambda m: reduce_scatter(m.part, m.whole), lambda a, r, n: a.sum(0).chunk(n)[r], "part"
     ),
     "all_to_all": Collective(
         lambda m: dist.all_to_all_single(m.other, m.whole),
@@ -193,8 +196,11 @@ def parse_options() -> argparse.Namespace:
 
 def main() -> None:
     options = parse_options()
-    if not is_registered():  # by an autoload hook
-        register_backend(PrivateUse1Backend("maca", options.provider))
+    if is_registered():
+        raise SystemExit("an installed provider has been claimed: set TORCH_DEVICE_BACKEND_AUTOLOAD=0")
+    if options.json:
+        options.json.mkdir(parents=True, exist_ok=True)
+    register_backend(PrivateUse1Backend("maca", options.provider))
     torch.set_num_threads(1)
     on_gpu = options.provider == "cuda"
     local = int(os.environ["LOCAL_RANK"])

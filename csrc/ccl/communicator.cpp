@@ -13,8 +13,6 @@
 namespace tefl::ccl {
 namespace {
 
-constexpr std::chrono::milliseconds kLookAtLedger{5};
-
 // Rank 0's id, by way of the ledger's store.
 tefl_ccl_id agree_on_id(const Call& call, const std::string& key, Ledger& ledger) {
   tefl_ccl_id id{};
@@ -50,11 +48,16 @@ Communicator::Communicator(const Call& call, const std::string& key, Ledger& led
       [call, id, timeout = ledger.timeout()] { return joined(call, id, timeout); });
   auto handle = join.get_future();
   std::thread(std::move(join)).detach();
-  while (handle.wait_for(kLookAtLedger) != std::future_status::ready) ledger.require_open(call);
+  for (auto nap = kFirstLook; handle.wait_for(nap) != std::future_status::ready;
+       nap = std::min(2 * nap, kLongestLook)) {
+    ledger.require_open(call);
+    const auto difference = ledger.known_difference(call);
+    if (!difference.empty()) fail(call, "given up before all ranks had joined the communicator" + difference);
+  }
   try {
     handle_ = handle.get();
   } catch (...) {
-    fail(call, reason_of(std::current_exception()) + ledger.known_difference());
+    fail(call, reason_of(std::current_exception()) + ledger.known_difference(call));
   }
 }
 

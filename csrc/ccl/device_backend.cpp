@@ -39,8 +39,11 @@ Call DeviceBackend::reducing(OpType type, const char* name, const c10d::ReduceOp
   return call;
 }
 
-Call DeviceBackend::message(OpType type, const char* name, const Tensors& tensors) const {
+Call DeviceBackend::message(OpType type, const char* name, const Tensors& tensors,
+                            std::optional<int> peer) const {
   const auto call = named(type, name);
+  TORCH_CHECK_VALUE(!peer || (*peer >= 0 && *peer < getSize() && *peer != getRank()), name,
+                    ": the peer is rank ", *peer, ", wants another rank of 0 to ", getSize() - 1);
   require_one(call, tensors.size());
   require_contiguous(call, tensors);
   return call;
@@ -256,17 +259,17 @@ DeviceBackend::Work DeviceBackend::alltoall_base(at::Tensor& output, at::Tensor&
 // ------------------------------------------------------------------------ point to point, and nothing --
 
 DeviceBackend::Work DeviceBackend::send(Tensors& tensors, int destination, int tag) {
-  const auto call = message(OpType::SEND, "send", tensors);
+  const auto call = message(OpType::SEND, "send", tensors, destination);
   return begin_send(checked(call, tensors, {tensors}), tensors, destination, tag);
 }
 
 DeviceBackend::Work DeviceBackend::recv(Tensors& tensors, int source, int tag) {
-  const auto call = message(OpType::RECV, "recv", tensors);
+  const auto call = message(OpType::RECV, "recv", tensors, source);
   return begin_recv(checked(call, tensors, {tensors}), tensors, source, tag);
 }
 
 DeviceBackend::Work DeviceBackend::recvAnysource(Tensors& tensors, int tag) {
-  const auto call = message(OpType::RECVANYSOURCE, "recv", tensors);
+  const auto call = message(OpType::RECVANYSOURCE, "recv", tensors, std::nullopt);
   return begin_recv_from_any(checked(call, tensors, {tensors}), tensors, tag);
 }
 

@@ -13,6 +13,14 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kMostForms = 256;  // a program whose shapes all differ shall not fill the store
 constexpr char kDifference[] = "tefl/difference";
 
+// Groups of calls have no number of their own, and messages others.
+bool is_numbered(const Call& call) { return !call.is_message() && call.type != c10d::OpType::COALESCED; }
+
+std::string difference_of(const Call& call, const std::string& theirs) {
+  return "rank 0 calls " + theirs + " as #" + std::to_string(call.number) + ", rank " +
+         std::to_string(call.rank) + " calls " + call.form();
+}
+
 std::string key_of(const Call& call) { return "tefl/call/" + std::to_string(call.number); }
 
 }  // namespace
@@ -41,22 +49,21 @@ bool Ledger::is_new(const Call& call) {
 bool Ledger::announce(const Call& call) {
   if (call.size == 1 || !is_new(call)) return false;
   if (call.rank != 0) return true;
-  publish(key_of(call), call.form());
+  tell(key_of(call), call.form());
   return false;
 }
 
 void Ledger::require_same(const Call& call, const std::string& theirs) {
   const std::string ours = call.form();
   if (theirs == ours) return;
-  tell("rank 0 calls " + theirs + " as #" + std::to_string(call.number) + ", rank " +
-       std::to_string(call.rank) + " calls " + ours);
+  tell(kDifference, difference_of(call, theirs));
   fail(call, "rank 0 calls " + theirs + " where this rank calls " + ours +
                  "; all ranks must call the same, with the same dtype and number of elements");
 }
 
 bool Ledger::agrees(const Call& call) {
   const std::string theirs = store_.look(key_of(call));
-  if (theirs.empty()) return false;
+  if (theirs.empty()) return store_.is_gone();
   require_same(call, theirs);
   return true;
 }
@@ -65,7 +72,7 @@ std::string Ledger::awaited(const Call& call, const std::string& key, std::chron
   const auto deadline = Clock::now() + patience;
   for (auto nap = kFirstLook;; nap = std::min(2 * nap, kLongestLook)) {
     auto text = store_.look(key);
-    if (!text.empty() || Clock::now() >= deadline) return text;
+    if (!text.empty() || store_.is_gone() || Clock::now() >= deadline) return text;
     {
       std::unique_lock<std::mutex> lock(mutex_);
       closing_.wait_for(lock, nap, [&] { return !closed_.empty(); });
@@ -81,7 +88,7 @@ void Ledger::require_open(const Call& call) {
 
 bool Ledger::agrees_within(const Call& call, std::chrono::milliseconds patience) {
   const std::string theirs = awaited(call, key_of(call), patience);
-  if (theirs.empty()) return false;
+  if (theirs.empty()) return store_.is_gone();
   require_same(call, theirs);
   return true;
 }
@@ -90,7 +97,7 @@ void Ledger::require_agreement(const Call& call) {
   if (agrees_within(call, timeout_)) return;
   fail(call, "rank 0 announced no such call as its #" + std::to_string(call.number) + " within " +
                  std::to_string(timeout_.count()) + " ms: it is late, gone, or calls something else" +
-                 known_difference());
+                 known_difference(call));
 }
 
 void Ledger::close(const std::string& reason) {
@@ -101,20 +108,26 @@ void Ledger::close(const std::string& reason) {
   closing_.notify_all();
 }
 
-std::string Ledger::known_difference() noexcept {
+// A call of a form that this rank knows is not compared before: it is where something went wrong.
+std::string Ledger::known_difference(const Call& call) noexcept {
   try {
-    const auto difference = store_.look(kDifference);
+    auto difference = store_.look(kDifference);
+    if (difference.empty() && call.rank != 0 && is_numbered(call)) {
+      const auto theirs = store_.look(key_of(call));
+      if (!theirs.empty() && theirs != call.form()) difference = difference_of(call, theirs);
+      if (!difference.empty()) tell(kDifference, difference);
+    }
     return difference.empty() ? "" : " (" + difference + ")";
   } catch (const std::exception&) {  // no memory, no thread: the message does without
     return "";
   }
 }
 
-void Ledger::tell(const std::string& text) noexcept {
+void Ledger::tell(const std::string& key, const std::string& text) noexcept {
   try {
-    publish(kDifference, text);
+    publish(key, text);
   } catch (const std::exception&) {
-    // The others will learn of it by their time-outs.
+    // The store is gone, or memory: nothing is compared, and the others learn of an end by their time-outs.
   }
 }
 

@@ -34,7 +34,8 @@ class Ledger {
   bool announce(const Call& call);
 
   /// Whether rank 0 has announced its call, and the same. A DistBackendError that quotes both where it is
-  /// another one; where the store does not answer, it counts as not announced.
+  /// another one; where the store does not answer, it counts as not announced, and where it is gone, as the
+  /// same.
   bool agrees(const Call& call);
 
   /// The same, asked until it is so, at most for `patience`. Throws when close() is called meanwhile.
@@ -56,8 +57,9 @@ class Ledger {
 
   std::chrono::milliseconds timeout() const { return timeout_; }
 
-  /// What some rank found to be different, as an end for a message; "" where nobody found anything.
-  std::string known_difference() noexcept;
+  /// Why `call` may have failed, as an end for a message: what some rank found to be different, or what rank
+  /// 0 calls instead; "" where nothing is known.
+  std::string known_difference(const Call& call) noexcept;
 
  private:
   // A form as numbers: every call is looked up, and text is made of those alone that are compared.
@@ -76,8 +78,8 @@ class Ledger {
   bool is_new(const Call& call);
   /// Throws where rank 0 called `theirs` and this rank calls something else.
   void require_same(const Call& call, const std::string& theirs);
-  /// Leaves `text` for the other ranks' messages.
-  void tell(const std::string& text) noexcept;
+  /// Publishes what the other ranks can do without.
+  void tell(const std::string& key, const std::string& text) noexcept;
 
   PatientStore store_;
   const std::chrono::milliseconds timeout_;

@@ -39,6 +39,7 @@ struct PatientStore::Shared {
   std::condition_variable changed;
   std::deque<std::shared_ptr<Question>> waiting;
   std::map<std::string, std::shared_ptr<Question>> looks;  // by key, until somebody has the answer
+  std::exception_ptr failure;                              // of the first question that it did not answer
   bool busy = false;                                       // the thread is in the store
   StoreClock::time_point since;                            // when the store last took a question, or was to
   bool ending = false;
@@ -73,6 +74,7 @@ void PatientStore::Shared::run() {
     answer(*question);
     lock.lock();
     busy = false;
+    if (question->error && !failure) failure = question->error;
     question->done = true;
     question->when = since = StoreClock::now();
     changed.notify_all();
@@ -115,8 +117,14 @@ void PatientStore::wait_for(Lock& lock, const Question& question) {
   }
 }
 
+bool PatientStore::is_gone() const {
+  const Lock lock(shared_->mutex);
+  return shared_->failure != nullptr;
+}
+
 std::string PatientStore::look(const std::string& key) {
   Lock lock(shared_->mutex);
+  if (shared_->failure) return "";
   auto& known = shared_->looks[key];
   if (!known || known->is_stale()) known = ask(lock, key, "");
   const auto question = known;
@@ -129,6 +137,7 @@ std::string PatientStore::look(const std::string& key) {
 
 void PatientStore::put(const std::string& key, const std::string& text) {
   Lock lock(shared_->mutex);
+  if (shared_->failure) std::rethrow_exception(shared_->failure);
   const auto question = ask(lock, key, text);
   wait_for(lock, *question);
   if (question->done && question->error) std::rethrow_exception(question->error);

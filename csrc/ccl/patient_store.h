@@ -23,6 +23,10 @@ class PatientStore {
   /// What is under `key`: "" where nothing is, or the store is gone or does not answer.
   std::string look(const std::string& key);
 
+  /// Whether the store has failed to answer a question, as it does once the process that keeps it has ended.
+  /// It is asked nothing more then.
+  bool is_gone() const;
+
   /// Puts `text`, which is not "", under `key`, later where the store does not answer now. Throws what the
   /// store throws.
   void put(const std::string& key, const std::string& text);

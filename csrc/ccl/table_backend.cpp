@@ -80,6 +80,8 @@ std::shared_ptr<Communicator> TableBackend::communicator(const Call& call) {
 
 TableBackend::Lane TableBackend::lane(const Call& call, int peer, bool receives) {
   auto communicator = this->communicator(call);
+  const auto error = communicator->error();  // the watchdog learns of it a moment later
+  if (C10_UNLIKELY(!error.empty())) or_give_up([&] { fail(call, error); });
   const auto index = call.device.index();
   const std::lock_guard<std::mutex> lock(lanes_mutex_);
   const auto key = std::make_tuple(index, peer, receives);
@@ -110,8 +112,6 @@ TableBackend::Work TableBackend::run(const Call& call, const Tensors& outputs, c
 
 // A message's stream is its own. In a group it waits for the group's end.
 TableBackend::Work TableBackend::message(const Call& call, Tensors& tensors, int peer, bool receives) {
-  TORCH_CHECK_VALUE(peer >= 0 && peer < getSize() && peer != getRank(), call.name, ": the peer is rank ",
-                    peer, ", wants another rank of 0 to ", getSize() - 1);
   const c10::DeviceGuard on(call.device);
   const Lane lane = this->lane(call, peer, receives);
   const auto work =

@@ -41,7 +41,7 @@ DeviceWork::DeviceWork(Call call, std::vector<at::Tensor> outputs, std::shared_p
       ledger_(std::move(ledger)) {}
 
 std::exception_ptr DeviceWork::explained(const std::exception_ptr& error) const {
-  return failure_of(call_, error, ledger_->known_difference());
+  return failure_of(call_, error, ledger_->known_difference(call_));
 }
 
 void DeviceWork::fail_late(std::chrono::milliseconds timeout) const {

@@ -85,6 +85,8 @@ def check_arguments_that_cannot_be_right_are_told_before_anything_starts(rank: i
         lambda: dist.reduce_scatter_tensor(zeros(2), zeros(5)): f"the input must have {size} times",
         lambda: dist.all_to_all_single(zeros(size + 1), zeros(size)): "the output's first dimension of",
         lambda: dist.all_to_all_single(zeros(size), zeros(size), [2] * size): "got output_split_sizes",
+        lambda: dist.send(zeros(2), size + 5): f"send: the peer is rank {size + 5}, wants another rank of 0",
+        lambda: dist.recv(zeros(2), -3): "recv: the peer is rank -3, wants another rank of 0",
         lambda: dist.send(zeros(2, 3).t(), (rank + 1) % size): r"send: got a tensor .*pass \.contiguous\(\)",
         lambda: dist.all_reduce(zeros(2, dtype=torch.bool), op.AVG): "all_reduce: there is no AVG of Bool",
         lambda: dist.all_reduce(zeros(2, dtype=torch.int32), premul): "PREMUL_SUM multiplies by a fraction",

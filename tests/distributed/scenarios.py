@@ -69,8 +69,38 @@ def scenario_a_rank_is_killed_and_the_next_call_comes_later(rank: int, folder: P
         settle(tensor)
     except RuntimeError:
         dist.broadcast(tensor, src=2)  # in gloo's from another rank, some ranks have no need of this one
-        return settle(tensor)
     return "went on"
+
+
+def scenario_rank_0_is_killed_and_the_store_with_it(rank: int, folder: Path) -> object:
+    port = folder / "port"
+    if rank == 0:
+        store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+        port.with_suffix(".part").write_text(str(store.port))
+        port.with_suffix(".part").rename(port)
+    while not port.exists():
+        time.sleep(0.01)
+    if rank > 0:
+        store = dist.TCPStore("localhost", int(port.read_text()))
+    dist.init_process_group(store=store, rank=rank, world_size=SIZE, timeout=timedelta(seconds=10 * PATIENCE))
+    settle_all_reduce(1000)
+    if rank == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return [failure(partial(settle_all_reduce, count)) for count in (1000, 8, 9)]  # the last are of new forms
+
+
+def settle_all_reduce(count: int) -> None:
+    dist.all_reduce(tensor := torch.ones(count, device="maca"))
+    settle(tensor)
+
+
+def failure(call: Callable[[], None]) -> str:
+    """Return what kind of error ends the call."""
+    try:
+        call()
+    except RuntimeError as error:
+        return type(error).__name__
+    return "none"
 
 
 def scenario_a_rank_never_starts(rank: int, folder: Path) -> object:
@@ -119,6 +149,25 @@ def scenario_collectives_differ(rank: int, folder: Path) -> object:
         dist.broadcast(tensor, src=0)
     else:
         dist.all_reduce(tensor)
+    return settle(tensor)
+
+
+def scenario_rank_0_makes_a_new_call_where_another_repeats_one(rank: int, folder: Path) -> object:
+    join(rank, folder)
+    tensor = torch.ones(6, device="maca")
+    dist.broadcast(tensor, src=0)
+    if rank == 2:
+        return time.sleep(2 * TIMEOUT)
+    work = dist.broadcast(tensor, src=2 if rank == 0 else 0, async_op=True)
+    return work.wait(timedelta(seconds=PATIENCE))
+
+
+def scenario_two_of_a_group_differ_in_their_first_call(rank: int, folder: Path) -> object:
+    join(rank, folder, PATIENCE)
+    group = dist.new_group([1, 2], timeout=timedelta(seconds=10 * PATIENCE))
+    if rank == 0:
+        return "not of the group"
+    dist.all_reduce(tensor := torch.ones(rank + 3, device="maca"), group=group)
     return settle(tensor)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -57,6 +58,11 @@ def test_when_a_rank_is_killed_the_others_end_with_an_error_that_names_the_call(
         assert f"of {SIZE}" in rank["text"], rank
 
 
+def test_when_the_store_goes_with_rank_0_no_call_waits_for_it(outcomes: Outcomes) -> None:
+    for rank in ranks_of(outcomes, "rank_0_is_killed_and_the_store_with_it", dead=1):
+        assert set(ast.literal_eval(rank["text"])) <= set(ERRORS), rank
+
+
 def test_a_rank_that_never_starts_is_missed(outcomes: Outcomes) -> None:
     first, second, absent = ranks_of(outcomes, "a_rank_never_starts")
     assert absent["text"] == "not started"
@@ -91,6 +97,20 @@ def test_ranks_that_call_different_things_are_told_what(
     assert ours in ranks[1]["text"], ranks[1]
     for rank in (ranks[0], ranks[2]):
         assert rank["type"] in ERRORS, rank
+
+
+def test_a_call_that_fails_is_told_what_rank_0_calls_though_it_was_known(outcomes: Outcomes) -> None:
+    ranks = ranks_of(outcomes, "rank_0_makes_a_new_call_where_another_repeats_one")
+    calls = "rank 0 calls broadcast of 6 x Float, root 2 as #2, rank 1 calls broadcast of 6 x Float, root 0"
+    assert calls in ranks[1]["text"], ranks[1]
+
+
+def test_ranks_that_differ_in_their_first_call_need_no_time_out(outcomes: Outcomes) -> None:
+    outside, *ranks = ranks_of(outcomes, "two_of_a_group_differ_in_their_first_call")
+    assert outside["text"] == "not of the group"
+    for rank in ranks:
+        assert rank["type"] == "DistBackendError", rank
+        assert "all_reduce of 5 x Float, SUM" in rank["text"], rank
 
 
 def test_a_difference_is_found_when_rank_0_comes_late(outcomes: Outcomes) -> None:

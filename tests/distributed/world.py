@@ -38,7 +38,6 @@ def main() -> int:
     claim(options.provider)
     sys.path.insert(0, str(HERE))
     module = importlib.import_module(options.module)
-    torch.set_num_threads(1)
     for number, size in enumerate(options.sizes):
         folder = options.out / str(number)
         folder.mkdir()
@@ -72,6 +71,8 @@ def fork(work: Callable[[], None]) -> int:
 
 def run(rank: int, size: int, folder: Path, module: object) -> None:
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), WORLD=folder.name)
+    # Has torch renew its pool of threads after the fork, which two of its threads at once cannot.
+    torch.set_num_threads(1)
     method = f"file://{folder.resolve()}/store"
     dist.init_process_group(init_method=method, rank=rank, world_size=size, timeout=TIMEOUT)
     results = {}
