@@ -18,7 +18,7 @@ ROOT = HERE.parent.parent
 # Helper modules of this folder, for the tests here and for the processes they start.
 sys.path.insert(0, str(HERE))
 
-from ranks import checks_of, environment  # noqa: E402
+from ranks import checks_of, compiled, environment  # noqa: E402
 
 Failures = dict[str, list[str]]
 World = Callable[..., Failures]
@@ -57,6 +57,13 @@ def _build(library: Path) -> None:
     ]
     subprocess.run(command, check=True)
     unfinished.rename(library)
+
+
+@pytest.fixture(scope="session")
+def wrong_library(maca_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example provider with a collective that computes wrongly; its all_reduce, as AVG, unless told."""
+    flags = ("-shared", "-fPIC", f"-DLIBRARY={json.dumps(str(maca_library))}")
+    return Path(compiled("wrong_collectives.c", tmp_path_factory.mktemp("wrong") / "libwrong.so", *flags))
 
 
 @pytest.fixture(scope="session")
