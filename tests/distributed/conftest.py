@@ -77,9 +77,9 @@ def sim_kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def providers(maca_library: Path) -> dict[str, str]:
+def providers(request: pytest.FixtureRequest, maca_library: Path) -> dict[str, str]:
     """What is beneath the process group -> the provider to claim."""
-    return {"gloo": "sim", "table": str(maca_library)}
+    return {"gloo": "sim", "table": str(request.config.getoption("--ccl") or maca_library)}
 
 
 @pytest.fixture(scope="session")
