@@ -226,7 +226,7 @@ _TABLE = (
         _switch,
         False,
         _BIT,
-        "a process group tries its reductions on known values when it is made",
+        "a process group tries its collectives on known values when it is made",
     ),
     Variable(
         "TORCHELASTIC_RESTART_COUNT",

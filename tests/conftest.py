@@ -21,6 +21,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="sim",
         help="the built-in provider of the device that tests/privateuse1 uses",
     )
+    parser.addoption(
+        "--ccl",
+        type=Path,
+        metavar="LIBRARY",
+        help="a provider's library, whose CCL table tests/distributed uses in place of the example's",
+    )
 
 
 @pytest.fixture(scope="session")

@@ -150,7 +150,9 @@ class Judge {
     const std::string name = raw.name ? raw.name : "";
     const bool good =
         !name.empty() && name.find_first_not_of("abcdefghijklmnopqrstuvwxyz_") == std::string::npos;
-    if (!good) {
+    if (good) {
+      result_.name = name;
+    } else {
       defect("tefl_provider.name is '" + name + "'", "use lower-case letters and underscores: [a-z_]+");
     }
     if (raw.version == nullptr) defect("tefl_provider.version is NULL", "set it to the provider's version");

@@ -18,6 +18,7 @@ struct Defect {
 struct LoadResult {
   const tefl_provider* table = nullptr;  // set only where `defects` is empty
   std::vector<Defect> defects;
+  std::string name;  // the provider's own where it could be read and is a good one, whatever else is wrong
 };
 
 /// Opens `path` and checks entry symbol, ABI version, sizes, names and mandatory functions. Never throws.

@@ -45,7 +45,7 @@ py::tuple open_provider(const std::string& path) {
   const LoadResult result = load_provider(path);
   py::object handle = py::none();
   if (result.table != nullptr) handle = py::capsule(result.table, kHandle);
-  return py::make_tuple(handle, as_pairs(result.defects));
+  return py::make_tuple(handle, as_pairs(result.defects), result.name);
 }
 
 py::dict provider_info(const py::capsule& handle) {
@@ -167,7 +167,7 @@ py::object wrap(const at::Tensor& tensor) {
 void bind_claiming(py::module_& m) {
   using torch::wrap_pybind_function;
   m.def("load_provider", wrap_pybind_function(&open_provider), py::arg("path"),
-        "Open and judge a provider's library: (handle or None, [(defect, remedy)]).");
+        "Open and judge a provider's library: (handle or None, [(defect, remedy)], name or \"\").");
   m.def("provider_info", wrap_pybind_function(&provider_info), py::arg("handle"),
         "What a provider says about itself: name, version, abi, alias, launch, ccl.");
   m.def(

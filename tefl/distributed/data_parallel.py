@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
-from torch._C._distributed_c10d import GradBucket, ProcessGroup
+from torch._C._distributed_c10d import BuiltinCommHookType, GradBucket, ProcessGroup
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel as TorchDistributedDataParallel
 
@@ -33,7 +34,8 @@ class DistributedDataParallel(TorchDistributedDataParallel):
     torch's: arguments, `no_sync`, unused parameters, static graphs.
 
     The choice holds for torch's communication hooks `allreduce_hook`, `fp16_compress_hook` and
-    `bf16_compress_hook` as well. Any other hook averages as it is written.
+    `bf16_compress_hook` as well. Any other hook averages as it is written. A hook is registered before the
+    first forward that a backward with communication can follow: later torch says that there is one.
 
     TypeError: `average_in_collective` is no bool.
     """
@@ -54,14 +56,24 @@ class DistributedDataParallel(TorchDistributedDataParallel):
         super().register_comm_hook(state, hook)
         self._hook_is_chosen = True
 
+    def _register_builtin_comm_hook(self, comm_hook_type: BuiltinCommHookType) -> None:
+        """Register one of torch's hooks in C++, as torch's class does; it averages as it is written."""
+        super()._register_builtin_comm_hook(comm_hook_type)  # type: ignore[no-untyped-call]
+        self._hook_is_chosen = True
+
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """Run the module; its gradients are averaged during the backward that follows."""
-        if not self._hook_is_chosen:  # a hook can be registered once only: not before the user could
+        if torch.is_grad_enabled() and self.require_backward_grad_sync:  # else no reduction follows
+            self._settle_hook()
+        return super().forward(*inputs, **kwargs)  # type: ignore[no-untyped-call]
+
+    def _settle_hook(self) -> None:
+        """Register ours unless there is one: a hook can be registered once only, and the user comes first."""
+        if not self._hook_is_chosen:
             self._hook_is_chosen = True
             if self.average_in_collective:
                 state = Averaging(self.process_group, in_collective=True)
                 super().register_comm_hook(state, averaging.all_reduce_hook)
-        return super().forward(*inputs, **kwargs)  # type: ignore[no-untyped-call]
 
     def join(
         self,
@@ -75,4 +87,6 @@ class DistributedDataParallel(TorchDistributedDataParallel):
                 "join: divide_by_initial_world_size=False, with average_in_collective=True: the collective "
                 "divides by all ranks. Construct the module with average_in_collective=False"
             )
+        if enable:
+            self._settle_hook()  # a rank without any input reduces as well
         return super().join(divide_by_initial_world_size, enable, throw_on_early_termination)

@@ -11,7 +11,7 @@ from tefl.privateuse1.discovery import built_in_library
 
 
 class ProviderLibrary(NamedTuple):
-    """An opened library. `handle` is None, and the facts empty, where `defects` says what is wrong."""
+    """An opened library. Where `defects` says what is wrong, `handle` and the facts but `name` are None."""
 
     path: str
     handle: Any
@@ -36,14 +36,14 @@ def open_library(provider: str | os.PathLike[str]) -> ProviderLibrary:
         native = _native.load()
     except ImportError as error:
         return unusable_library(path, [Defect(str(error), "a provider needs tefl's compiled part")])
-    handle, defects = native.load_provider(path)
+    handle, defects, name = native.load_provider(path)
     if handle is None:
-        return unusable_library(path, [Defect(what, remedy) for what, remedy in defects])
+        return unusable_library(path, [Defect(what, remedy) for what, remedy in defects], name or None)
     facts = native.provider_info(handle)
     said = (facts["name"], facts["version"], facts["abi"], facts["alias"])
     return ProviderLibrary(path, handle, *said, (), ccl=facts["ccl"])
 
 
-def unusable_library(path: str, defects: list[Defect]) -> ProviderLibrary:
-    """Return a library of which only is known what is wrong with it."""
-    return ProviderLibrary(path, None, None, None, None, None, tuple(defects))
+def unusable_library(path: str, defects: list[Defect], name: str | None = None) -> ProviderLibrary:
+    """Return a library of which only is known what is wrong with it, and its name where it could be read."""
+    return ProviderLibrary(path, None, name, None, None, None, tuple(defects))

@@ -11,10 +11,9 @@ from typing import Any
 import torch
 
 from tefl import _env, _native
-from tefl.privateuse1 import names
 from tefl.privateuse1.workarounds import settle_default_backend
 
-__all__ = ["BACKEND", "check_reductions", "create", "description", "register"]
+__all__ = ["BACKEND", "create", "description", "register"]
 
 BACKEND = "tefl"
 
@@ -55,7 +54,11 @@ def create(options: Any, alias: str) -> Any:
     backend = _over_table(options) if _native.load().ccl.has_table() else _over_alias(options, alias)
     settle_default_backend()
     if _env.get("TEFL_CCL_CHECK"):
-        check_reductions(backend)
+        from tefl.privateuse1.collective_check import (
+            check_collectives,
+        )  # a torch may have no torch.distributed
+
+        check_collectives(backend)
     return backend
 
 
@@ -104,38 +107,3 @@ def _nccl(options: Any) -> Any:
 def _describe(settings: Any, options: Any) -> None:
     settings.global_ranks_in_group = options.global_ranks_in_group
     settings.group_name = options.group_id
-
-
-def check_reductions(backend: Any) -> None:
-    """Reduce numbers whose results are known, on the current device; every rank of the group must call it.
-
-    Raises torch.distributed.DistBackendError that quotes the reduction, what came and what is right.
-    """
-    rank, size = backend.rank(), backend.size()
-    ranks = torch.arange(1, size + 1)
-    for dtype in (torch.float32, torch.int64):
-        for op, right in _known(ranks, dtype).items():
-            given = torch.tensor([rank + 1, -10 * (rank + 1)], dtype=dtype)
-            came = _all_reduced(backend, given, op)
-            if not torch.equal(came, right):
-                raise torch.distributed.DistBackendError(
-                    f"{op} of {dtype} over {size} ranks gave {came.tolist()}, right is {right.tolist()}: the "
-                    f"collectives beneath the device {names.claimed_name()!r} compute wrongly. Report it to "
-                    f"the provider's vendor, or unset TEFL_CCL_CHECK to go on regardless"
-                )
-
-
-def _known(ranks: torch.Tensor, dtype: torch.dtype) -> dict[Any, torch.Tensor]:
-    op = torch.distributed.ReduceOp
-    both = torch.stack([ranks, -10 * ranks])
-    mean = both.double().mean(1) if dtype.is_floating_point else both.double().mean(1).trunc()
-    right = {op.SUM: both.sum(1), op.AVG: mean, op.MIN: both.amin(1), op.MAX: both.amax(1)}
-    return {key: value.to(dtype) for key, value in right.items()}
-
-
-def _all_reduced(backend: Any, given: torch.Tensor, op: Any) -> torch.Tensor:
-    options = torch.distributed.distributed_c10d.AllreduceOptions()
-    options.reduceOp = op
-    tensor = given.to(str(names.claimed_name()))
-    backend.allreduce([tensor], options).wait()
-    return tensor.cpu()

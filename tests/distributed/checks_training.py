@@ -85,6 +85,33 @@ def check_a_hook_of_the_users_runs_as_it_is_written(rank: int, size: int) -> Non
         close(gradients_of(ddp, rank), [2 * gradient for gradient in wanted_gradients(size)])
 
 
+def check_a_built_in_hook_is_the_users_choice_as_well(rank: int, size: int) -> None:
+    for in_collective in (True, False):
+        ddp = DistributedDataParallel(model().to("maca"), average_in_collective=in_collective)
+        ddp._register_builtin_comm_hook(dist.BuiltinCommHookType.ALLREDUCE)
+        close(gradients_of(ddp, rank), wanted_gradients(size))
+
+
+def check_a_hook_can_be_registered_after_forwards_that_reduce_nothing(rank: int, size: int) -> None:
+    rows = rows_of(rank).to("maca")
+    for in_collective in (True, False):
+        ddp = DistributedDataParallel(model().to("maca"), average_in_collective=in_collective)
+        with torch.no_grad():
+            ddp(rows)
+        with ddp.no_sync():
+            ddp(rows)
+        ddp.register_comm_hook(None, default_hooks.allreduce_hook)
+        close(gradients_of(ddp, rank), wanted_gradients(size))
+
+
+def check_forwards_that_reduce_nothing_leave_the_choice_of_the_average(rank: int, size: int) -> None:
+    ddp = DistributedDataParallel(model().to("maca"))
+    with torch.no_grad():
+        ddp(rows_of(rank).to("maca"))
+    close(gradients_of(ddp, rank), wanted_gradients(size))
+    assert ddp._get_ddp_logging_data()["comm_hook"] == "all_reduce_hook"
+
+
 def check_accumulated_gradients(rank: int, size: int) -> None:
     for in_collective in (True, False):
         ddp = DistributedDataParallel(model().to("maca"), average_in_collective=in_collective)
@@ -195,12 +222,27 @@ def check_uneven_inputs(rank: int, size: int) -> None:
             close([p.grad.cpu() for p in ddp.parameters()], [p.grad / size for p in net.parameters()])
 
 
+def check_a_rank_without_any_input_averages_as_the_others_do(rank: int, size: int) -> None:
+    for in_collective in (True, False):
+        ddp = DistributedDataParallel(model().to("maca"), average_in_collective=in_collective)
+        with ddp.join():
+            for _ in range(rank == 0):
+                loss_of(ddp, rows_of(rank).to("maca")).backward()
+        if rank == 0:
+            net = model()
+            loss_of(net, rows_of(0)).backward()
+            close([p.grad.cpu() for p in ddp.parameters()], [p.grad / size for p in net.parameters()])
+
+
 def check_bad_arguments_are_refused(rank: int, size: int) -> None:
     with pytest.raises(TypeError, match="average_in_collective is 'yes'"):
         DistributedDataParallel(model().to("maca"), average_in_collective="yes")
     net = model().to("maca")
-    with pytest.raises(TypeError, match="fully_shard: average_in_collective is 1, want True or False"):
-        tefl.distributed.fully_shard(net, average_in_collective=1)
+    for choice in ("no", None, 1, 2.5):
+        with pytest.raises(
+            TypeError, match=f"fully_shard: average_in_collective is {choice!r}, want True or"
+        ):
+            tefl.distributed.fully_shard(net, average_in_collective=choice)
     assert type(net) is nn.Sequential  # nothing was sharded
     ddp = DistributedDataParallel(model().to("maca"))
     with pytest.raises(ValueError, match="average_in_collective=False"):

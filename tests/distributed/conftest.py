@@ -18,7 +18,7 @@ ROOT = HERE.parent.parent
 # Helper modules of this folder, for the tests here and for the processes they start.
 sys.path.insert(0, str(HERE))
 
-from ranks import checks_of, environment  # noqa: E402
+from ranks import checks_of, compiled, environment  # noqa: E402
 
 Failures = dict[str, list[str]]
 World = Callable[..., Failures]
@@ -60,6 +60,13 @@ def _build(library: Path) -> None:
 
 
 @pytest.fixture(scope="session")
+def wrong_library(maca_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example provider with a collective that computes wrongly; its all_reduce, as AVG, unless told."""
+    flags = ("-shared", "-fPIC", f"-DLIBRARY={json.dumps(str(maca_library))}")
+    return Path(compiled("wrong_collectives.c", tmp_path_factory.mktemp("wrong") / "libwrong.so", *flags))
+
+
+@pytest.fixture(scope="session")
 def sim_kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Kernels for sim, of which "gate" holds a stream until a flag is set."""
     library = tmp_path_factory.mktemp("kernels") / "sim_kernels.so"
@@ -70,9 +77,9 @@ def sim_kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def providers(maca_library: Path) -> dict[str, str]:
+def providers(request: pytest.FixtureRequest, maca_library: Path) -> dict[str, str]:
     """What is beneath the process group -> the provider to claim."""
-    return {"gloo": "sim", "table": str(maca_library)}
+    return {"gloo": "sim", "table": str(request.config.getoption("--ccl") or maca_library)}
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,10 @@
-"""What tests of collectives and the processes that they start share: the environment, and names of checks."""
+"""What tests of collectives and their processes share: the environment, names of checks, a C compiler."""
 
 from __future__ import annotations
 
 import os
 import re
+import subprocess
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -22,3 +23,11 @@ def environment(**variables: str) -> dict[str, str]:
 def checks_of(module: str) -> list[str]:
     """The names of a module's checks, from its text: a test process need not import it."""
     return re.findall(r"^def (check_\w+)", (HERE / f"{module}.py").read_text(), re.M)
+
+
+def compiled(source: str, output: Path, *flags: str) -> str:
+    """Compile a C file of this folder that uses the provider's header; return the output's path."""
+    include = f"-I{ROOT / 'csrc' / 'include'}"
+    command = ["gcc", "-Wall", "-Wextra", include, *flags, "-o", str(output), str(HERE / source), "-ldl"]
+    subprocess.run(command, check=True)
+    return str(output)

@@ -8,19 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ranks import HERE, ROOT
+from ranks import compiled
 
 MODULES = ("checks_endings",)
 
 Failures = dict[str, list[str]]
-
-
-def compiled(source: str, output: Path, *flags: str) -> str:
-    """Compile a C file of this folder that uses the provider's header; return the output's path."""
-    include = f"-I{ROOT / 'csrc' / 'include'}"
-    command = ["gcc", "-Wall", "-Wextra", include, *flags, "-o", str(output), str(HERE / source), "-ldl"]
-    subprocess.run(command, check=True)
-    return str(output)
 
 
 @pytest.fixture(scope="module")

@@ -91,6 +91,12 @@ def test_the_sources_include_nothing_of_tefl_but_the_public_header() -> None:
     assert included - {path.name for path in sources} == {"tefl_provider.h"}
 
 
+def test_a_copy_without_the_kernel_needs_nothing_of_it() -> None:
+    kept = [path for path in (SOURCE / "src").iterdir() if path.name not in ("rmsnorm.cpp", "maca.h")]
+    included = {name for path in kept for name in re.findall(r'#include "(.*)"', path.read_text())}
+    assert included - {path.name for path in kept} == {"tefl_provider.h"}
+
+
 # ---------------------------------------------------------------------------------------------- the kernel --
 
 NUMERICS = """

@@ -227,6 +227,26 @@ print([str(w.message).splitlines()[0] for w in caught])
     assert out == "['the device of provider /nowhere/lib.so cannot be registered:']"
 
 
+@pytest.mark.parametrize("renamed", [{}, {"TEFL_DEVICE_NAME": "maca"}])
+def test_a_library_by_path_with_a_defect_keeps_its_own_name_or_the_given_one(
+    python, hooked, compile_library, renamed
+):
+    library = compile_library("holes", provider_source(ccl="&ccl", null=["reduce_scatter"]), "-w")
+    name = renamed.get("TEFL_DEVICE_NAME", "acme")
+    use = f"""
+try:
+    torch.ones(2, device={name!r})
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    out = python(SHOW + use, **hooked.environment(TEFL_PROVIDER=str(library), **renamed)).splitlines()
+    told = f"the device {name!r} of provider {library} cannot be registered:"
+    assert out[:2] == [name, f"RuntimeWarning {told}"]
+    assert out[2].startswith("  - tefl_ccl.reduce_scatter is NULL -> ")
+    assert out[3] == f"BackendError {told}"
+    assert out[4] == out[2]
+
+
 def test_registering_after_a_failed_autoload_tells_the_whole_story(python, hooked, tmp_path):
     out = python(
         SHOW

@@ -138,7 +138,7 @@ def test_a_second_claim_is_refused_before_it_changes_anything(python):
         CLAIM
         + """
 from tefl.privateuse1.discovery import built_in_library
-handle, defects = native.load_provider(str(built_in_library("sim")))
+handle, defects, name = native.load_provider(str(built_in_library("sim")))
 print(defects, [what for what, remedy in native.claim_defects(handle)])
 try:
     native.claim(handle, "other")

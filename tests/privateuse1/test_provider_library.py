@@ -244,6 +244,7 @@ def test_opening_starts_no_runtime_and_claims_nothing(compile_library, python):
 def test_a_ccl_table_is_complete_or_absent(opened, name):
     library = opened(ccl="&ccl", null=[name])
     assert whats(library) == [f"tefl_ccl.{name} is NULL"]
+    assert library.name == "acme"  # whatever else is wrong
     assert "set tefl_provider.ccl to NULL" in library.defects[0].remedy
 
 

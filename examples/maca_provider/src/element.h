@@ -4,8 +4,6 @@
 #include <cstdint>
 #include <cstring>
 
-#include "maca.h"
-
 namespace maca {
 
 inline uint32_t bits_of(float value) {
