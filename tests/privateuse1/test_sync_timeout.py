@@ -22,6 +22,8 @@ def told(work):
 def hang(device="maca:1"):
     x, pinned = torch.ones(4, device=device), torch.ones(4).pin_memory()
     x.copy_(pinned, non_blocking=True)  # the first operation on a stream
+    while "it is at" not in told(lambda: torch.maca.synchronize(device, timeout=0.05)):
+        pass  # its thread has not come to it
     return x, pinned
 """
 
