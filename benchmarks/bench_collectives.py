@@ -9,7 +9,8 @@ gloo beside gloo on CPU tensors, on cuda "tefl" over NCCL beside NCCL on CUDA te
 the slowest rank's, median over rounds. The ratio is the median of the rounds' own ratios, each of two times
 that were taken one right after the other, so that a load from elsewhere falls on both; `quartiles` say how
 far they scatter, and `interval` where their median lies with 95% confidence. `more_us` is the median of what
-ours took more. On sim the sizes with a goal get eight times as many rounds. Every collective's values are
+ours took more, `processor_ratio` is of the processor time of all threads and ranks: what is more to do, whoever
+waits for whom. On sim the sizes with a goal get eight times as many rounds. Every collective's values are
 checked first.
 """
 
@@ -43,7 +44,7 @@ GOALS_US = {"cuda": {size: 5.0 for size in SIZES if size < 1 << 20}}
 
 LINE = (
     "{collective:15} {bytes:>11} B  {device_us:11.1f} us  {plain_us:11.1f} us  {ratio:.3f}"
-    "  ({interval[0]:.3f} to {interval[1]:.3f})"
+    "  ({interval[0]:.3f} to {interval[1]:.3f})  of processor time {processor_ratio:.3f}"
 )
 
 
@@ -132,45 +133,60 @@ def synchronize(device: torch.device) -> None:
         torch.get_device_module(device).synchronize()
 
 
-def seconds(call: Callable[[Memory], Any], given_to: Memory, calls: int) -> float:
-    """Of one call, in a round of several; all ranks begin together."""
+class Taken(NamedTuple):
+    """What one call took, in seconds: by the clock, and of processors, all threads together."""
+
+    elapsed: float
+    processor: float
+
+
+def take(call: Callable[[Memory], Any], given_to: Memory, calls: int) -> Taken:
+    """Time a round of several calls; all ranks begin together.
+
+    The call before them is not timed: it finds the caches as the other side has left them, which no program
+    does that works on one of the two.
+    """
     device = given_to.whole.device
+    call(given_to)
     dist.barrier()
     synchronize(device)
-    start = time.perf_counter()
+    start, processor = time.perf_counter(), time.process_time()
     for _ in range(calls):
         call(given_to)
     synchronize(device)
-    return (time.perf_counter() - start) / calls
+    return Taken((time.perf_counter() - start) / calls, (time.process_time() - processor) / calls)
 
 
 def compare(collective: Collective, nbytes: int, devices: list[torch.device], rounds: int) -> dict[str, Any]:
     """Time both sides in turn; the slowest rank's times count, as for whoever waits for the result."""
     memories = [memory(count_of(nbytes), device) for device in devices]
     calls = max(1, min(20, (1 << 22) // nbytes))
-    pairs = []
+    elapsed, processor = [], []
     for turn in range(rounds + 2):
         order = (0, 1) if turn % 2 else (1, 0)  # neither side is always the first
-        taken = {side: seconds(collective.call, memories[side], calls) for side in order}
-        if turn >= 2:  # the first ones make connections and buffers
-            pairs.append(slowest([taken[0], taken[1]], devices[1]))
-    ratios = [ours / plain for ours, plain in pairs]
+        taken = {side: take(collective.call, memories[side], calls) for side in order}
+        if turn < 2:  # the first ones make connections and buffers
+            continue
+        elapsed.append(over_ranks("MAX", [taken[side].elapsed for side in (0, 1)], devices[1]))
+        processor.append(over_ranks("SUM", [taken[side].processor for side in (0, 1)], devices[1]))
+    ratios = [ours / plain for ours, plain in elapsed]
     low, middle, high = statistics.quantiles(ratios, n=4)
-    ours, plain = (statistics.median(side) for side in zip(*pairs, strict=True))
+    ours, plain = (statistics.median(side) for side in zip(*elapsed, strict=True))
     return {
         "device_us": ours * 1e6,
         "plain_us": plain * 1e6,
-        "more_us": statistics.median(ours - plain for ours, plain in pairs) * 1e6,
+        "more_us": statistics.median(ours - plain for ours, plain in elapsed) * 1e6,
         "ratio": middle,
         "quartiles": [low, high],
         "interval": interval(ratios),
-        "rounds": len(pairs),
+        "processor_ratio": statistics.median(ours / plain for ours, plain in processor),
+        "rounds": len(elapsed),
     }
 
 
-def slowest(taken: list[float], device: torch.device) -> list[float]:
+def over_ranks(op: str, taken: list[float], device: torch.device) -> list[float]:
     values = torch.tensor(taken, dtype=torch.float64, device=device)
-    dist.all_reduce(values, op=dist.ReduceOp.MAX)
+    dist.all_reduce(values, op=getattr(dist.ReduceOp, op))
     return values.tolist()
 
 
