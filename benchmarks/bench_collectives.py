@@ -9,9 +9,8 @@ gloo beside gloo on CPU tensors, on cuda "tefl" over NCCL beside NCCL on CUDA te
 the slowest rank's, median over rounds. The ratio is the median of the rounds' own ratios, each of two times
 that were taken one right after the other, so that a load from elsewhere falls on both; `quartiles` say how
 far they scatter, and `interval` where their median lies with 95% confidence. `more_us` is the median of what
-ours took more, `processor_ratio` is of the processor time of all threads and ranks: what is more to do, whoever
-waits for whom. On sim the sizes with a goal get eight times as many rounds. Every collective's values are
-checked first.
+ours took more, `processor_ratio` is of the processor time of all threads and ranks. On sim the sizes with a
+goal get eight times as many rounds. Every collective's values are checked first.
 """
 
 from __future__ import annotations
