@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <thread>
+#include <utility>
 
 #include "ccl/let_go.h"
 #include "device/streams.h"
@@ -90,16 +91,16 @@ c10::intrusive_ptr<c10d::Work> BegunWork::await_inner(std::chrono::milliseconds 
   return inner_;
 }
 
+BegunWork::Future BegunWork::take_promised() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return std::exchange(promised_, {});
+}
+
 // -------------------------------------------------------------------------------- that ends by itself --
 
 void ForwardedWork::begun(c10::intrusive_ptr<c10d::Work> inner, std::exception_ptr error) {
   BegunWork::begun(std::move(inner), std::move(error));
-  std::vector<Future> waiting;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    waiting.swap(promised_);
-  }
-  for (const auto& future : waiting) follow(future);
+  if (const auto future = take_promised()) follow(future);
 }
 
 bool ForwardedWork::isCompleted() {
@@ -133,7 +134,7 @@ void ForwardedWork::promise(const Future& future) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!is_begun()) {
-      promised_.push_back(future);
+      promised_ = future;
       return;
     }
   }
@@ -178,19 +179,14 @@ void FinishingWork::end(std::exception_ptr error) {
     error = std::current_exception();
   }
   finish(error ? explained(error) : nullptr);
-  std::vector<Future> waiting;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    waiting.swap(promised_);
-  }
-  for (const auto& future : waiting) settle(*future, exception_, value());
+  if (const auto future = take_promised()) settle(*future, exception_, value());
 }
 
 void FinishingWork::promise(const Future& future) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!completed_) {
-      promised_.push_back(future);
+      promised_ = future;
       return;
     }
   }

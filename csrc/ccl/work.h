@@ -65,6 +65,10 @@ class BegunWork : public DeviceWork {
 
   /// Under mutex_: whether it has begun, or could not.
   bool is_begun() const { return inner_ || completed_; }
+  /// What promised_ was, once.
+  Future take_promised();
+
+  Future promised_;  // asked for too early to be seen to; guarded by mutex_
 
  private:
   c10::intrusive_ptr<c10d::Work> inner_;  // guarded by mutex_
@@ -87,8 +91,6 @@ class ForwardedWork final : public BegunWork {
 
  private:
   void follow(const Future& future);
-
-  std::vector<Future> promised_;  // guarded by mutex_
 };
 
 /// Does something to the results after the inner work, in gloo's thread, and is done then.
@@ -110,7 +112,6 @@ class FinishingWork final : public BegunWork {
   void end(std::exception_ptr error);
 
   std::function<void()> after_;
-  std::vector<Future> promised_;  // guarded by mutex_
 };
 
 /// Completes in wait() alone, as gloo's messages and reduce-scatters do.

@@ -71,9 +71,8 @@ def _results(backend: Any) -> Iterator[Result]:
             for reduce in (_all_reduce, _reduce, _reduce_scatter):
                 try:
                     yield reduce(backend, name, dtype)
-                except (
-                    DistBackendError
-                ) as error:  # refused; what moves data comes last and finds a dead group
+                except DistBackendError as error:
+                    # Refused, or the group is dead, which what moves data finds in the end.
                     logger().debug("TEFL_CCL_CHECK passes over a refused reduction: %s", error)
     for move in (_broadcast, _all_gather, _all_to_all, _messages):
         yield from move(backend)
