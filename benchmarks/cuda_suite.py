@@ -9,7 +9,6 @@ reason was given.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import torch
-from facts import now, versions
+from facts import as_json, now, versions
 
 ROOT = Path(__file__).parent.parent
 SUITE = "tests/privateuse1"
@@ -80,7 +79,7 @@ def main() -> None:
         report = Path(folder, "report.xml")
         run(rest, report)
         facts |= summary(report)
-    arguments.json.write_text(json.dumps(facts, indent=1) + "\n")
+    arguments.json.write_text(as_json(facts))
     print(facts["total"])
     sys.exit("failed" in facts["total"])
 

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-from facts import now, versions
+from facts import as_json, now, versions
 
 import tefl.privateuse1
 
@@ -293,7 +293,7 @@ def main() -> int:
         print(f"{name}: {json.dumps(facts[name])[:2000]}", flush=True)
         if options.json:
             file = f"multi-gpu-{options.provider}-{options.ranks}-ranks-{facts['date'][:10]}.json"
-            (options.json / file).write_text(json.dumps(facts, indent=1) + "\n")
+            (options.json / file).write_text(as_json(facts))
     return failed
 
 
