@@ -61,34 +61,23 @@ Reduction AliasBackend::reduction(const c10d::ReduceOp& op) const {
   return {op, getSize(), /*native=*/inner_->getBackendName() == "nccl"};
 }
 
-AliasBackend::Work AliasBackend::run(const Call& call, Tensors outputs, Start start, Finish finish) {
-  if (on_host_) {
-    return kept(run_on_host(call, std::move(outputs), std::move(start), std::move(finish)));
-  }
-  TORCH_INTERNAL_ASSERT(!finish, "a library of a device other than the host is to do all of ", call.name);
-  // The inner group goes by the current stream, which is the same under both names.
-  auto inner = start();
-  if (!inner) return inner;  // NCCL's answer to a call that is not asynchronous: it is in the current stream
+// The inner group goes by the current stream, which is the same under both names. NCCL's answer to a call
+// that is not asynchronous is no work: it is in the current stream.
+AliasBackend::Work AliasBackend::shared(const Call& call, Tensors outputs, Work inner) {
+  if (!inner) return inner;
   return kept(c10::make_intrusive<SharedWork>(call, std::move(outputs), ledger_, std::move(inner)));
 }
 
-AliasBackend::Work AliasBackend::run_reduction(const Call& call, Tensors outputs, Tensors results,
-                                               const Reduction& how, Start start) {
-  if (!how.scales()) return run(call, std::move(outputs), std::move(start));
-  auto finish = [results = std::move(results), how]() mutable { how.scale(results); };
-  return run(call, std::move(outputs), std::move(start), std::move(finish));
-}
-
 AliasBackend::Work AliasBackend::run_on_host(const Call& call, Tensors outputs, Start start, Finish finish) {
+  c10::intrusive_ptr<BegunWork> work;
   if (is_waited_for(call)) {
-    return begin(c10::make_intrusive<WaitedWork>(call, std::move(outputs), ledger_, std::move(finish)),
-                 std::move(start));
+    work = c10::make_intrusive<WaitedWork>(call, std::move(outputs), ledger_, std::move(finish));
+  } else if (finish) {
+    work = c10::make_intrusive<FinishingWork>(call, std::move(outputs), ledger_, std::move(finish));
+  } else {
+    work = c10::make_intrusive<ForwardedWork>(call, std::move(outputs), ledger_);
   }
-  if (finish) {
-    return begin(c10::make_intrusive<FinishingWork>(call, std::move(outputs), ledger_, std::move(finish)),
-                 std::move(start));
-  }
-  return begin(c10::make_intrusive<ForwardedWork>(call, std::move(outputs), ledger_), std::move(start));
+  return kept(begin(std::move(work), std::move(start)));
 }
 
 AliasBackend::Work AliasBackend::begin(c10::intrusive_ptr<BegunWork> work, Start start) {

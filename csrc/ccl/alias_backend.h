@@ -65,17 +65,23 @@ class AliasBackend final : public DeviceBackend {
 
   Reduction reduction(const c10d::ReduceOp& op) const;
 
-  /// Begins `start` after the current stream of the call's device; `finish` runs on the results.
-  Work run(const Call& call, Tensors outputs, Start start, Finish finish = nullptr);
-  Work run_reduction(const Call& call, Tensors outputs, Tensors results, const Reduction& how, Start start);
+  /// Begins `start`, what a Start holds, after the current stream of the call's device; `finish` runs on the
+  /// results. Templates, so that a library that orders streams itself is called on the spot.
+  template <class Begin>
+  Work run(const Call& call, Tensors outputs, Begin start, Finish finish = nullptr);
+  template <class Begin>
+  Work run_reduction(const Call& call, Tensors outputs, const Tensors& results, const Reduction& how,
+                     Begin start);
+  Work shared(const Call& call, Tensors outputs, Work inner);
   Work run_on_host(const Call& call, Tensors outputs, Start start, Finish finish);
   Work begin(c10::intrusive_ptr<BegunWork> work, Start start);
   Work all_to_all_on_host(const Call& call, const Tensors& outputs, const Tensors& inputs,
                           const c10d::AllToAllOptions& opts);
   /// Returns when a call that has been queued may start; throws where it may not.
   void proceed(const Call& call);
-  /// Aliases for what only moves elements, a tensor list or lists of them; aliases as where shapes do not
+  /// Aliases for what only moves elements, a tensor, a list of them or lists; aliases as where shapes do not
   /// matter.
+  at::Tensor movable(const at::Tensor& given) const;
   template <class Given>
   Given movable(const Given& given) const;
   Tensors shapeless(Tensors aliases) const;

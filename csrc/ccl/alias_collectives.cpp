@@ -17,6 +17,25 @@ Options with(const Options& opts, const Reduction& how) {
 
 }  // namespace
 
+template <class Begin>
+AliasBackend::Work AliasBackend::run(const Call& call, Tensors outputs, Begin start, Finish finish) {
+  if (on_host_) return run_on_host(call, std::move(outputs), std::move(start), std::move(finish));
+  TORCH_INTERNAL_ASSERT(!finish, "a library of a device other than the host is to do all of ", call.name);
+  return shared(call, std::move(outputs), start());
+}
+
+template <class Begin>
+AliasBackend::Work AliasBackend::run_reduction(const Call& call, Tensors outputs, const Tensors& results,
+                                               const Reduction& how, Begin start) {
+  if (!how.scales()) return run(call, std::move(outputs), std::move(start));
+  auto finish = [results = Tensors(results), how]() mutable { how.scale(results); };
+  return run(call, std::move(outputs), std::move(start), std::move(finish));
+}
+
+at::Tensor AliasBackend::movable(const at::Tensor& given) const {
+  return on_host_ ? as_movable(alias_of(given)) : alias_of(given);
+}
+
 template <class Given>
 Given AliasBackend::movable(const Given& given) const {
   return on_host_ ? as_movable(aliases_of(given)) : aliases_of(given);
@@ -35,7 +54,7 @@ AliasBackend::Work AliasBackend::begin_all_reduce(const Call& call, Tensors& ten
   auto start = [inner = inner_, aliases, opts = with(opts, how)]() mutable {
     return inner->allreduce(aliases, opts);
   };
-  return run_reduction(call, tensors, aliases, how, start);
+  return run_reduction(call, tensors, aliases, how, std::move(start));
 }
 
 AliasBackend::Work AliasBackend::begin_all_reduce_coalesced(const Call& call, Tensors& tensors,
@@ -45,7 +64,7 @@ AliasBackend::Work AliasBackend::begin_all_reduce_coalesced(const Call& call, Te
   auto start = [inner = inner_, aliases, opts = with(opts, how)]() mutable {
     return inner->allreduce_coalesced(aliases, opts);
   };
-  return run_reduction(call, tensors, aliases, how, start);
+  return run_reduction(call, tensors, aliases, how, std::move(start));
 }
 
 // What the other ranks' tensors hold afterwards is the library's affair: gloo leaves sums of some ranks in
@@ -58,7 +77,7 @@ AliasBackend::Work AliasBackend::begin_reduce(const Call& call, Tensors& tensors
     return inner->reduce(aliases, opts);
   };
   const bool receives = getRank() == opts.rootRank;
-  return run_reduction(call, tensors, receives ? aliases : Tensors{}, how, start);
+  return run_reduction(call, tensors, receives ? aliases : Tensors{}, how, std::move(start));
 }
 
 AliasBackend::Work AliasBackend::begin_reduce_scatter(const Call& call, Tensors& outputs, Lists& inputs,
@@ -68,7 +87,7 @@ AliasBackend::Work AliasBackend::begin_reduce_scatter(const Call& call, Tensors&
   auto start = [inner = inner_, out, in = aliases_of(inputs), opts = with(opts, how)]() mutable {
     return inner->reduce_scatter(out, in, opts);
   };
-  return run_reduction(call, outputs, out, how, start);
+  return run_reduction(call, outputs, out, how, std::move(start));
 }
 
 AliasBackend::Work AliasBackend::begin_reduce_scatter_from(const Call& call, Tensors outputs, Tensors inputs,
@@ -79,7 +98,7 @@ AliasBackend::Work AliasBackend::begin_reduce_scatter_from(const Call& call, Ten
     if (out.size() == 1) return inner->_reduce_scatter_base(out[0], in[0], opts);
     return inner->reduce_scatter_tensor_coalesced(out, in, opts);
   };
-  return run_reduction(call, std::move(outputs), out, how, start);
+  return run_reduction(call, std::move(outputs), out, how, std::move(start));
 }
 
 // -------------------------------------------------------------------------------------------- gathers --
@@ -89,7 +108,7 @@ AliasBackend::Work AliasBackend::begin_all_gather(const Call& call, Lists& outpu
   auto start = [inner = inner_, out = movable(outputs), in = movable(inputs), opts]() mutable {
     return inner->allgather(out, in, opts);
   };
-  return run(call, flat(outputs), start);
+  return run(call, flat(outputs), std::move(start));
 }
 
 AliasBackend::Work AliasBackend::begin_all_gather_coalesced(const Call& call, Lists& outputs, Tensors& inputs,
@@ -97,7 +116,7 @@ AliasBackend::Work AliasBackend::begin_all_gather_coalesced(const Call& call, Li
   auto start = [inner = inner_, out = movable(outputs), in = movable(inputs), opts]() mutable {
     return inner->allgather_coalesced(out, in, opts);
   };
-  return run(call, flat(outputs), start);
+  return run(call, flat(outputs), std::move(start));
 }
 
 AliasBackend::Work AliasBackend::begin_all_gather_into(const Call& call, Tensors outputs, Tensors inputs,
@@ -108,11 +127,11 @@ AliasBackend::Work AliasBackend::begin_all_gather_into(const Call& call, Tensors
     out = shapeless(std::move(out));
     in = shapeless(std::move(in));
   }
-  auto start = [inner = inner_, out, in, opts]() mutable {
+  auto start = [inner = inner_, out = std::move(out), in = std::move(in), opts]() mutable {
     if (out.size() == 1) return inner->_allgather_base(out[0], in[0], opts);
     return inner->allgather_into_tensor_coalesced(out, in, opts);
   };
-  return run(call, std::move(outputs), start);
+  return run(call, std::move(outputs), std::move(start));
 }
 
 AliasBackend::Work AliasBackend::begin_gather(const Call& call, Lists& outputs, Tensors& inputs,
@@ -120,7 +139,7 @@ AliasBackend::Work AliasBackend::begin_gather(const Call& call, Lists& outputs, 
   auto start = [inner = inner_, out = movable(outputs), in = movable(inputs), opts]() mutable {
     return inner->gather(out, in, opts);
   };
-  return run(call, flat(outputs), start);
+  return run(call, flat(outputs), std::move(start));
 }
 
 // ------------------------------------------------------------------- from one to all, from all to all --
@@ -130,7 +149,7 @@ AliasBackend::Work AliasBackend::begin_broadcast(const Call& call, Tensors& tens
   auto start = [inner = inner_, aliases = movable(tensors), opts]() mutable {
     return inner->broadcast(aliases, opts);
   };
-  return run(call, tensors, start);
+  return run(call, tensors, std::move(start));
 }
 
 AliasBackend::Work AliasBackend::begin_scatter(const Call& call, Tensors& outputs, Lists& inputs,
@@ -138,7 +157,7 @@ AliasBackend::Work AliasBackend::begin_scatter(const Call& call, Tensors& output
   auto start = [inner = inner_, out = movable(outputs), in = movable(inputs), opts]() mutable {
     return inner->scatter(out, in, opts);
   };
-  return run(call, outputs, start);
+  return run(call, outputs, std::move(start));
 }
 
 // Gloo wants parts of one size; in one piece they may have any.
@@ -154,7 +173,7 @@ AliasBackend::Work AliasBackend::all_to_all_on_host(const Call& call, const Tens
     return inner->alltoall_base(*received, sent, output_counts, input_counts, opts);
   };
   auto finish = [received, out] { unpack(*received, out); };
-  return run(call, outputs, start, finish);
+  return run(call, outputs, std::move(start), finish);
 }
 
 AliasBackend::Work AliasBackend::begin_all_to_all(const Call& call, Tensors& outputs, Tensors& inputs,
@@ -163,7 +182,7 @@ AliasBackend::Work AliasBackend::begin_all_to_all(const Call& call, Tensors& out
   auto start = [inner = inner_, out = aliases_of(outputs), in = aliases_of(inputs), opts]() mutable {
     return inner->alltoall(out, in, opts);
   };
-  return run(call, outputs, start);
+  return run(call, outputs, std::move(start));
 }
 
 AliasBackend::Work AliasBackend::begin_all_to_all_single(const Call& call, at::Tensor& output,
@@ -171,11 +190,9 @@ AliasBackend::Work AliasBackend::begin_all_to_all_single(const Call& call, at::T
                                                          std::vector<int64_t>& output_splits,
                                                          std::vector<int64_t>& input_splits,
                                                          const c10d::AllToAllOptions& opts) {
-  auto start = [inner = inner_, out = movable(Tensors{output}), in = movable(Tensors{input}), output_splits,
-                input_splits, opts]() mutable {
-    return inner->alltoall_base(out[0], in[0], output_splits, input_splits, opts);
-  };
-  return run(call, {output}, start);
+  auto start = [inner = inner_, out = movable(output), in = movable(input), output_splits, input_splits,
+                opts]() mutable { return inner->alltoall_base(out, in, output_splits, input_splits, opts); };
+  return run(call, {output}, std::move(start));
 }
 
 // ------------------------------------------------------------------------ point to point, and nothing --
@@ -184,21 +201,21 @@ AliasBackend::Work AliasBackend::begin_send(const Call& call, Tensors& tensors, 
   auto start = [inner = inner_, aliases = movable(tensors), destination, tag]() mutable {
     return inner->send(aliases, destination, tag);
   };
-  return run(call, tensors, start);
+  return run(call, tensors, std::move(start));
 }
 
 AliasBackend::Work AliasBackend::begin_recv(const Call& call, Tensors& tensors, int source, int tag) {
   auto start = [inner = inner_, aliases = movable(tensors), source, tag]() mutable {
     return inner->recv(aliases, source, tag);
   };
-  return run(call, tensors, start);
+  return run(call, tensors, std::move(start));
 }
 
 AliasBackend::Work AliasBackend::begin_recv_from_any(const Call& call, Tensors& tensors, int tag) {
   auto start = [inner = inner_, aliases = movable(tensors), tag]() mutable {
     return inner->recvAnysource(aliases, tag);
   };
-  return run(call, tensors, start);
+  return run(call, tensors, std::move(start));
 }
 
 AliasBackend::Work AliasBackend::begin_barrier(const Call& call, const c10d::BarrierOptions& opts) {
@@ -206,7 +223,7 @@ AliasBackend::Work AliasBackend::begin_barrier(const Call& call, const c10d::Bar
   inner_opts.device.reset();
   if (!on_host_ && inner_opts.device_ids.empty()) inner_opts.device_ids = {call.device.index()};
   auto start = [inner = inner_, inner_opts]() mutable { return inner->barrier(inner_opts); };
-  return run(call, {}, start);
+  return run(call, {}, std::move(start));
 }
 
 }  // namespace tefl::ccl

@@ -29,7 +29,7 @@ std::string Call::form() const {
   return text + layout;
 }
 
-void measure(Call& call, const std::vector<at::Tensor>& tensors) {
+void measure(Call& call, at::TensorList tensors) {
   if (tensors.empty()) return;
   call.dtype = tensors.front().scalar_type();
   for (const auto& tensor : tensors) {

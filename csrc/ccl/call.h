@@ -38,7 +38,7 @@ struct Call {
 };
 
 /// How much data `tensors` are, put into `call`.
-void measure(Call& call, const std::vector<at::Tensor>& tensors);
+void measure(Call& call, at::TensorList tensors);
 
 /// A torch.distributed.DistBackendError that reads "<device name>: <call>: <reason>".
 [[noreturn]] void fail(const Call& call, const std::string& reason);

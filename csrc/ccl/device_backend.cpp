@@ -32,7 +32,7 @@ Call DeviceBackend::rooted(OpType type, const char* name, int64_t root) const {
 }
 
 Call DeviceBackend::reducing(OpType type, const char* name, const c10d::ReduceOp& op,
-                             const Tensors& tensors) const {
+                             at::TensorList tensors) const {
   for (const auto& tensor : tensors) require_reducible(name, op, tensor.scalar_type());
   auto call = named(type, name);
   call.reduction = name_of(op);
@@ -50,7 +50,7 @@ Call DeviceBackend::message(OpType type, const char* name, const Tensors& tensor
 }
 
 // What is refused is not counted: a rank may put its arguments right and call again.
-Call DeviceBackend::checked(Call call, const Tensors& measured, std::initializer_list<at::TensorList> all) {
+Call DeviceBackend::checked(Call call, at::TensorList measured, std::initializer_list<at::TensorList> all) {
   device::ensure_initialized();
   call.device = device_of(call, all);
   measure(call, measured);

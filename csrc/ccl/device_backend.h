@@ -129,10 +129,10 @@ class DeviceBackend : public c10d::Backend {
  private:
   Call named(c10d::OpType type, const char* name) const;
   Call rooted(c10d::OpType type, const char* name, int64_t root) const;
-  Call reducing(c10d::OpType type, const char* name, const c10d::ReduceOp& op, const Tensors& tensors) const;
+  Call reducing(c10d::OpType type, const char* name, const c10d::ReduceOp& op, at::TensorList tensors) const;
   Call message(c10d::OpType type, const char* name, const Tensors& tensors, std::optional<int> peer) const;
   /// Counts and compares a call of `all` those tensors; `measured` are the ones its size is told by.
-  Call checked(Call call, const Tensors& measured, std::initializer_list<at::TensorList> all);
+  Call checked(Call call, at::TensorList measured, std::initializer_list<at::TensorList> all);
   Call coalesced_call() const;
 
   std::atomic<uint64_t> calls_{0}, messages_{0};

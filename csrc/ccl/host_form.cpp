@@ -24,12 +24,14 @@ bool gloo_knows(at::ScalarType type) {
 
 }  // namespace
 
+at::Tensor as_movable(at::Tensor tensor) {
+  if (gloo_knows(tensor.scalar_type()) || !tensor.is_contiguous() || tensor.numel() == 0) return tensor;
+  const int64_t rows = tensor.dim() == 0 ? 1 : tensor.size(0);
+  return tensor.view({rows, -1}).view(at::kByte);
+}
+
 Tensors as_movable(Tensors tensors) {
-  for (auto& tensor : tensors) {
-    if (gloo_knows(tensor.scalar_type()) || !tensor.is_contiguous() || tensor.numel() == 0) continue;
-    const int64_t rows = tensor.dim() == 0 ? 1 : tensor.size(0);
-    tensor = tensor.view({rows, -1}).view(at::kByte);
-  }
+  for (auto& tensor : tensors) tensor = as_movable(std::move(tensor));
   return tensors;
 }
 

@@ -7,6 +7,7 @@ namespace tefl::ccl {
 
 /// For what only moves elements: types that gloo does not know become bytes. Contiguous tensors only, others
 /// stay. The first dimension keeps its meaning where there is one.
+at::Tensor as_movable(at::Tensor tensor);
 Tensors as_movable(Tensors tensors);
 Lists as_movable(Lists lists);
 

@@ -26,17 +26,18 @@ std::string key_of(const Call& call) { return "tefl/call/" + std::to_string(call
 }  // namespace
 
 bool Ledger::Form::operator==(const Form& other) const {
-  return numel == other.numel && dtype == other.dtype && root == other.root && name == other.name &&
-         reduction == other.reduction && layout == other.layout;
+  return type == other.type && numel == other.numel && dtype == other.dtype && root == other.root &&
+         name == other.name && reduction == other.reduction && layout == other.layout;
 }
 
+// Of what is cheap to hash and tells nearly all forms of a program apart.
 size_t Ledger::Hash::operator()(const Form& form) const {
-  return c10::get_hash(form.name, form.reduction, form.root, form.numel, static_cast<int>(form.dtype),
-                       form.layout);
+  return c10::get_hash(static_cast<int>(form.type), form.root, form.numel, static_cast<int>(form.dtype));
 }
 
 bool Ledger::is_new(const Call& call) {
-  const Form form{call.name,
+  const Form form{call.type,
+                  call.name,
                   call.reduction != nullptr ? call.reduction : "",
                   call.root.value_or(-1),
                   call.amounts_differ ? 0 : call.numel,

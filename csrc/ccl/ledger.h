@@ -64,6 +64,7 @@ class Ledger {
  private:
   // A form as numbers: every call is looked up, and text is made of those alone that are compared.
   struct Form {
+    c10d::OpType type;
     std::string_view name, reduction;
     int64_t root, numel;
     at::ScalarType dtype;

@@ -36,13 +36,16 @@ c10::Device device_of(const Call& call, std::initializer_list<at::TensorList> li
   return first == nullptr ? device::device_at(device::current_device()) : first->device();
 }
 
+at::Tensor alias_of(const at::Tensor& tensor) {
+  const auto& target = device::alias_target();
+  const auto device = target.device(tensor.device().index());
+  return device::tensor_over(device::alias_storage(tensor.storage(), device), tensor, target.key);
+}
+
 Tensors aliases_of(const Tensors& tensors) {
   Tensors aliases;
-  for (const auto& tensor : tensors) {
-    const auto device = device::alias_target().device(tensor.device().index());
-    aliases.push_back(device::tensor_over(device::alias_storage(tensor.storage(), device), tensor,
-                                          device::alias_target().key));
-  }
+  aliases.reserve(tensors.size());
+  for (const auto& tensor : tensors) aliases.push_back(alias_of(tensor));
   return aliases;
 }
 

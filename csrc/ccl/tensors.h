@@ -18,6 +18,7 @@ using Lists = std::vector<Tensors>;
 c10::Device device_of(const Call& call, std::initializer_list<at::TensorList> lists);
 
 /// Zero-copy aliases on the alias device. Waits for no stream.
+at::Tensor alias_of(const at::Tensor& tensor);
 Tensors aliases_of(const Tensors& tensors);
 Lists aliases_of(const Lists& lists);
 
