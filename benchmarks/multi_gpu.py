@@ -12,8 +12,6 @@ import argparse
 import json
 import os
 import signal
-import socket
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -27,6 +25,8 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 from facts import as_json, now, versions
+from rendezvous import rank_environments
+from step_turns import Setting, compare
 
 import tefl.privateuse1
 
@@ -35,14 +35,16 @@ ROOT = HERE.parent
 TRAIN = ROOT / "examples" / "train_lm.py"
 SIZES = "--steps 30 --batch 32 --dim 512 --layers 8 --heads 8 --context 256"
 MODEL = [*SIZES.split(), "--sample", "0", "--eval-every", "1000"]
-PATIENCE = 20.0
-"""Seconds of a collective's time-out where a rank is killed."""
+PAIRS, TURNS = 2, 20
+PATIENCE, DUMP = 20.0, 1.0
+"""Seconds of a collective's time-out where a rank is killed, and that NCCL's watchdog has for its notes then:
+before it ends the process it sleeps four times as long, of PyTorch's default a minute."""
 LIMIT, GRACE = 900.0, 60.0
 """Seconds until a part's process counts as hanging, and until it has ended its ranks when told to end."""
 
 
 def environment(provider: str) -> dict[str, str]:
-    """`provider` brings the device; "none" for plain CUDA, whose backward fails beside a claimed device."""
+    """`provider` brings the device."""
     chosen = {"TEFL_PROVIDER": provider, "TEFL_DEVICE_NAME": "maca", "PYTHONPATH": str(ROOT)}
     return {**os.environ, **chosen, "OMP_NUM_THREADS": "1"}
 
@@ -113,48 +115,35 @@ def collectives(options: argparse.Namespace) -> Any:
         return json.loads(file.read_text())["figures"]
 
 
-def train(provider: str, device: str, *more: str, ranks: int = 0) -> dict[str, Any]:
-    """One training run: its losses, and the seconds a step took."""
+def train(provider: str, *more: str, ranks: int = 0) -> list[float]:
+    """The losses of one training run."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "losses.json"
-        command = [TRAIN, "--device", device, "--losses", report, "--out", folder, *MODEL, *more]
-        provider = provider if device == "maca" else "none"
+        command = [TRAIN, "--device", "maca", "--losses", report, "--out", folder, *MODEL, *more]
         if ranks:
             torchrun(ranks, *command, provider=provider)
         else:
             python(*command, provider=provider)
-        return json.loads(report.read_text())
-
-
-def step_time(runs: list[dict[str, Any]]) -> float:
-    """Seconds a step took once everything was warm, in the best of the runs."""
-    return min(statistics.median(run["seconds"][len(run["seconds"]) // 2 :]) for run in runs)
+        losses: list[float] = json.loads(report.read_text())["train"]
+        return losses
 
 
 @cache
 def single_process(provider: str) -> list[float]:
     """The losses that all ranks together should have."""
-    losses: list[float] = train(provider, "maca")["train"]
-    return losses
+    return train(provider)
 
 
 def training(options: argparse.Namespace, how: str) -> Any:
-    """Losses of several ranks beside one process's, step times beside the plain device's."""
+    """Losses of several ranks beside one process's; their steps' time beside that of plain ranks."""
     single = single_process(options.provider)
-    sides = {"plain": [options.plain], "average": ["maca"], "sum": ["maca", "--sum-gradients"]}
-    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in sides}
-    for name in ("plain", "average", "sum", "average", "plain"):  # in turn: a warm machine serves both
-        runs[name].append(train(options.provider, *sides[name], how, ranks=options.ranks))
     results = {}
-    for name in ("average", "sum"):
-        worst = max(abs(a - b) / b for a, b in zip(runs[name][0]["train"], single, strict=True))
-        results[name] = {
-            "largest_relative_difference_of_losses": worst,
-            "losses_agree": worst < 1e-4,
-            "step_seconds": step_time(runs[name]),
-            "step_time_beside_plain": step_time(runs[name]) / step_time(runs["plain"]),
-        }
-    return results
+    for name, more in (("average", ()), ("sum", ("--sum-gradients",))):
+        losses = train(options.provider, f"--{how}", *more, ranks=options.ranks)
+        worst = max(abs(a - b) / b for a, b in zip(losses, single, strict=True))
+        results[name] = {"largest_relative_difference_of_losses": worst, "losses_agree": worst < 1e-4}
+    setting = Setting((options.plain, "maca"), options.provider, options.size, how, options.ranks)
+    return {**results, "step_time": compare(setting, PAIRS, TURNS)}
 
 
 def copies(options: argparse.Namespace) -> Any:
@@ -173,13 +162,11 @@ def killed(options: argparse.Namespace) -> Any:
 
     Not under torchrun, which would end the others itself.
     """
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
-    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(options.ranks)}
     start, command = time.monotonic(), [__file__, "--part", "killed"]
+    patience = {"TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": str(int(1000 * DUMP))}
     ranks = [
-        started(command, options.provider, **where, RANK=str(rank), LOCAL_RANK=str(rank))
-        for rank in range(options.ranks)
+        started(command, options.provider, **variables, **patience)
+        for variables in rank_environments(options.ranks)
     ]
     outcomes = [outcome(rank, start + 15 * PATIENCE - time.monotonic()) for rank in ranks]
     if not all(each.in_time for each in outcomes):
@@ -245,8 +232,8 @@ def die_in_process() -> None:
 
 PARTS: dict[str, Callable[[argparse.Namespace], Any]] = {
     "collectives": collectives,
-    "ddp": partial(training, how="--ddp"),
-    "fsdp": partial(training, how="--fsdp"),
+    "ddp": partial(training, how="ddp"),
+    "fsdp": partial(training, how="fsdp"),
     "copies": copies,
     "killed": killed,
 }
@@ -260,6 +247,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--plain", default="cuda", help="the device to compare with (cuda)")
     parser.add_argument("--ranks", type=int, default=0, help="processes (one for each GPU)")
     parser.add_argument("--largest", default="1G", help="bytes of the largest collective (1G)")
+    parser.add_argument("--size", default="several", help="of the model whose steps are timed (several)")
     parser.add_argument("--only", nargs="*", default=list(PARTS), choices=list(PARTS), help="parts to run")
     parser.add_argument("--part", choices=("copies", "killed"), help=argparse.SUPPRESS)
     parser.add_argument("--json", type=Path, metavar="FOLDER", help="write the results there")

@@ -9,7 +9,6 @@ block `device` from device-maca.json. Without an argument the newest file of eac
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import statistics
 import sys
@@ -107,13 +106,8 @@ def several_gpus_table(facts: dict[str, Any]) -> list[str]:
                 f"median {middle:.2f}{unit}, largest {max(values):.2f}{unit}, {kept} of {len(values)} within"
             )
             lines.append(f"| {what} | {seen} | {goal_of(limit, max(values), unit)} |")
-    for how, name in itertools.product(("ddp", "fsdp"), ("average", "sum")):
-        if name in facts.get(how, {}):
-            each = facts[how][name]
-            gap, ratio = each["largest_relative_difference_of_losses"], each["step_time_beside_plain"]
-            run = f"train_lm.py --{how}, {name} of gradients"
-            lines.append(f"| {run}: losses apart from one process's | {gap:.0e} | {goal_of(1e-4, gap)} |")
-            lines.append(f"| {run}: step / plain CUDA's | {ratio:.2f} | {goal_of(1.03, ratio)} |")
+    for how in ("ddp", "fsdp"):
+        lines += training_lines(f"train_lm.py --{how}", facts.get(how, {}))
     if "copies" in facts:
         right = sum(facts["copies"].values())
         lines.append(
@@ -125,6 +119,21 @@ def several_gpus_table(facts: dict[str, Any]) -> list[str]:
             f"| a rank is killed: all have ended, start-up included, after | {killed['seconds']:.0f} s | "
             f"time-out of {killed['time_out']:.0f} s |"
         )
+    return lines
+
+
+def training_lines(run: str, part: dict[str, Any]) -> list[str]:
+    """The lines of one way to train in several ranks; none where it did not run."""
+    lines = []
+    for name in ("average", "sum"):
+        if name in part:
+            gap = part[name]["largest_relative_difference_of_losses"]
+            what = f"{run}, {name} of gradients: losses apart from one process's"
+            lines.append(f"| {what} | {gap:.0e} | {goal_of(1e-4, gap)} |")
+    if "step_time" in part:
+        ratio, noise = part["step_time"]["ratio"], part["step_time"]["noise_of_each_pair"]
+        scatter = f"{min(noise):.2f} to {max(noise):.2f} of plain beside plain"
+        lines.append(f"| {run}: step / plain CUDA's | {ratio:.2f}; {scatter} | {goal_of(1.03, ratio)} |")
     return lines
 
 

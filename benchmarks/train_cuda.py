@@ -21,11 +21,11 @@ from typing import Any
 
 import torch
 from facts import now, versions
-from step_turns import compare, show
+from step_turns import Setting, compare, show
 
 ROOT = Path(__file__).parent.parent
 LOSS_LIMIT, TIME_LIMIT = 1e-3, 1.03
-NAMES = ["cuda", "maca"]
+NAMES = ("cuda", "maca")
 PAIRS, TURNS = 3, 30
 
 
@@ -72,7 +72,7 @@ def main() -> None:
     }
     print(f"losses differ by at most {facts['largest_loss_difference']:.2e} (limit {LOSS_LIMIT})", flush=True)
     for size in ("demo", "wide"):
-        facts["step_times"].append(compare(NAMES, "cuda", size, PAIRS, TURNS))
+        facts["step_times"].append(compare(Setting(NAMES, "cuda", size), PAIRS, TURNS))
         show(facts["step_times"][-1])
         arguments.json.write_text(
             json.dumps(facts, indent=1) + "\n"

@@ -203,6 +203,7 @@ x = torch.ones(2, requires_grad=True)
 print(x.grad.tolist(), x.is_pinned(), torch.accelerator.is_available(), torch.accelerator.device_count())
 """,
         **hooked.environment(),
+        CUDA_VISIBLE_DEVICES="",  # a GPU of NVIDIA's would pin the memory
     ).splitlines()
     told = (
         f"the device 'maca' of provider {library} cannot be registered: - no provider library at '{library}'"

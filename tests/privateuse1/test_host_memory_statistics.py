@@ -83,14 +83,18 @@ def test_memory_that_the_cache_had_is_no_call_of_the_provider(maca):
 
 
 def test_the_peak_starts_anew_from_what_is_in_use(maca):
-    x, y = pinned(MIB), pinned(8 * MIB)
-    del y
+    """PyTorch on CUDA counts what streams were done with at the next request, before 2.13 nothing else."""
+    large = pinned(8 * MIB)
+    there = large.to("maca", non_blocking=True)
+    maca.synchronize()
+    del large, there
+    small = pinned(MIB)
     before = maca.host_memory_stats()
-    assert before["active_bytes.peak"] >= before["active_bytes.current"] + 8 * MIB
+    assert before["active_bytes.peak"] >= before["active_bytes.current"] + 7 * MIB
     maca.reset_peak_host_memory_stats()
     after = maca.host_memory_stats()
     assert after["active_bytes.peak"] == after["active_bytes.current"] == before["active_bytes.current"]
-    del x
+    del small
 
 
 def test_a_block_is_in_use_until_the_streams_have_done_with_it(maca, closed):
