@@ -35,7 +35,7 @@ ROOT = HERE.parent
 TRAIN = ROOT / "examples" / "train_lm.py"
 SIZES = "--steps 30 --batch 32 --dim 512 --layers 8 --heads 8 --context 256"
 MODEL = [*SIZES.split(), "--sample", "0", "--eval-every", "1000"]
-PAIRS, TURNS = 2, 20
+PROCESSES, TURNS = 4, 20
 PATIENCE, DUMP = 20.0, 1.0
 """Seconds of a collective's time-out where a rank is killed, and that NCCL's watchdog has for its notes then:
 before it ends the process it sleeps four times as long, of PyTorch's default a minute."""
@@ -143,7 +143,7 @@ def training(options: argparse.Namespace, how: str) -> Any:
         worst = max(abs(a - b) / b for a, b in zip(losses, single, strict=True))
         results[name] = {"largest_relative_difference_of_losses": worst, "losses_agree": worst < 1e-4}
     setting = Setting((options.plain, "maca"), options.provider, options.size, how, options.ranks)
-    return {**results, "step_time": compare(setting, PAIRS, TURNS)}
+    return {**results, "step_time": compare(setting, PROCESSES, TURNS)}
 
 
 def copies(options: argparse.Namespace) -> Any:

@@ -3,10 +3,10 @@
     python benchmarks/step_turns.py --names cuda maca --provider cuda --sizes demo wide --json FILE
     python benchmarks/step_turns.py --names cuda maca --provider cuda --sizes several --how ddp --ranks 2
 
-A process trains under one name and is told when: so many steps, then the other one's. What the machine does
-meanwhile falls on both, and both keep to the same cores. What differs between processes of one name, such as
-where their memory lies, is told by several pairs of them, and by pairs of two plain ones ("noise"). With
---how each side is several ranks, a process each; the slowest one's time counts.
+Several processes train under each name, each when it is told to: so many steps, then the next one's. What the
+machine does meanwhile falls on all, and all keep to the same cores. Processes of one name differ too, as by
+where their memory lies: each counts by the median of its turns, and the interval of the ratio is for other
+such processes. With --how each is several ranks, a process each; the slowest one's time counts.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ import argparse
 import contextlib
 import json
 import os
+import random
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
 from demo_step import SIZES, make_step
 from facts import now, versions
-from medians import interval
 from rendezvous import rank_environments
 
 from tefl.privateuse1 import PrivateUse1Backend, register_backend
@@ -55,12 +56,13 @@ class Setting:
 
 def work(name: str, setting: Setting) -> None:
     """Take as many steps as a line of the input says, and answer with the milliseconds of one."""
-    rank, cores = int(os.environ["RANK"]), sorted(os.sched_getaffinity(0))
     torch.set_num_threads(1)
-    os.sched_setaffinity(0, cores[rank * CORES :][:CORES] or cores)
     if name not in ("cpu", "cuda"):
         register_backend(PrivateUse1Backend(name, setting.provider))
     step = make_step(setting.size, name, setting.how)
+    rank, cores = int(os.environ["RANK"]), sorted(os.sched_getaffinity(0))
+    for thread in os.listdir("/proc/self/task"):  # also those that the GPU's driver has started by now
+        os.sched_setaffinity(int(thread), cores[rank * CORES :][:CORES] or cores)
     for line in sys.stdin:
         start = time.perf_counter()
         for _ in range(int(line)):
@@ -113,61 +115,67 @@ class Trainer:
 
 
 @contextlib.contextmanager
-def training(names: Sequence[str], setting: Setting) -> Iterator[list[Trainer]]:
-    """Start processes for each name and warm them up."""
-    trainers = [Trainer(name, setting) for name in names]
+def training(setting: Setting, processes: int) -> Iterator[list[list[Trainer]]]:
+    """Start as many trainers of each name, and warm them up."""
+    trainers = [[Trainer(name, setting) for _ in range(processes)] for name in setting.names]
     try:
-        for trainer in trainers:
+        for trainer in chain(*trainers):
             trainer.ask(WARM_UP)
-        for trainer in trainers:
+        for trainer in chain(*trainers):
             trainer.answer()
         yield trainers
     finally:
-        for trainer in trainers:
+        for trainer in chain(*trainers):
             trainer.end()
 
 
 # ------------------------------------------------------------------------------------- over several --
 
 
-def take_turns(names: Sequence[str], setting: Setting, turns: int) -> dict[str, Any]:
-    """Compare one pair of trainers: the second name's time over the first's, of turns beside each other."""
-    steps = STEPS[setting.size]
-    with training(names, setting) as trainers:
-        times = []
-        for number in range(turns):
-            order = (0, 1) if number % 2 else (1, 0)  # neither is always the first
-            taken = {side: trainers[side].turn(steps) for side in order}
-            times.append((taken[0], taken[1]))
-    ratios = [second / first for first, second in times]
-    medians = [statistics.median(side) for side in zip(*times, strict=True)]
-    return {"step_ms": medians, "ratio": statistics.median(ratios), "ratios": ratios}
+def ratio_of(plain: Sequence[float], ours: Sequence[float]) -> float:
+    return statistics.median(ours) / statistics.median(plain)
 
 
-def compare(setting: Setting, pairs: int, turns: int) -> dict[str, Any]:
-    """Compare several pairs, of both names and of the plain one alone."""
-    both = [take_turns(setting.names, setting, turns) for _ in range(pairs)]
-    plain = [take_turns(setting.names[:1] * 2, setting, turns) for _ in range(pairs)]
-    ratios = [ratio for pair in both for ratio in pair["ratios"]]
+def interval_of(plain: list[float], ours: list[float]) -> list[float]:
+    """Return between which ratios that of other processes would lie with 95% confidence, by bootstrap."""
+    draws = random.Random(0)
+    ratios = [
+        ratio_of(draws.choices(plain, k=len(plain)), draws.choices(ours, k=len(ours))) for _ in range(10_000)
+    ]
+    twentieths = statistics.quantiles(ratios, n=40)
+    return [twentieths[0], twentieths[-1]]
+
+
+def compare(setting: Setting, processes: int, turns: int) -> dict[str, Any]:
+    """Let the trainers of both names take so many turns each, and compare."""
+    steps, draws = STEPS[setting.size], random.Random(0)
+    with training(setting, processes) as trainers:
+        everyone = [*chain(*trainers)]
+        times: dict[Trainer, list[float]] = {trainer: [] for trainer in everyone}
+        for _ in range(turns):
+            for trainer in draws.sample(everyone, len(everyone)):
+                times[trainer].append(trainer.turn(steps))
+    plain, ours = ([statistics.median(times[each]) for each in side] for side in trainers)
     return {
         "size": setting.size,
         "how": setting.how,
         "ranks": setting.ranks,
-        "steps_a_turn": STEPS[setting.size],
+        "steps_a_turn": steps,
         "turns": turns,
-        "step_ms": dict(zip(setting.names, both[0]["step_ms"], strict=True)),
-        "ratio": statistics.median(ratios),
-        "interval": interval(ratios),
-        "ratio_of_each_pair": [pair["ratio"] for pair in both],
-        "noise_of_each_pair": [pair["ratio"] for pair in plain],
+        "step_ms": dict(zip(setting.names, (plain, ours), strict=True)),
+        "ratio": ratio_of(plain, ours),
+        "interval": interval_of(plain, ours),
     }
 
 
 def show(figure: dict[str, Any]) -> None:
     low, high = figure["interval"]
-    print(f"{figure['size']} {figure['how']}: {figure['ratio']:.3f} ({low:.3f} to {high:.3f})", end="")
-    for key in ("ratio_of_each_pair", "noise_of_each_pair"):
-        print(f"  {key}", *(f"{ratio:.3f}" for ratio in figure[key]), end="")
+    print(
+        f"{figure['size']} {figure['how']}: {figure['ratio']:.3f} ({low:.3f} to {high:.3f}), ms a step of",
+        end="",
+    )
+    for name, processes in figure["step_ms"].items():
+        print(f" {name}:", *(f"{ms:.2f}" for ms in sorted(processes)), end="")
     print(flush=True)
 
 
@@ -179,9 +187,11 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--provider", default="sim", help="of ours (sim)")
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["tiny"], help="of the model (tiny)")
     parser.add_argument("--how", choices=("alone", "ddp", "fsdp"), default="alone", help="it trains (alone)")
-    parser.add_argument("--ranks", type=int, default=1, help="processes of a side, with --how (1)")
-    parser.add_argument("--pairs", type=int, default=3, help="of sides (3)")
-    parser.add_argument("--turns", type=int, default=30, help="of each side (30)")
+    parser.add_argument("--ranks", type=int, default=1, help="with --how (1)")
+    parser.add_argument(
+        "--processes", type=int, default=8, help="of each name; with --how, groups of ranks (8)"
+    )
+    parser.add_argument("--turns", type=int, default=20, help="of each (20)")
     parser.add_argument("--json", type=Path, help="file to write the results to")
     parser.add_argument("--work", metavar="NAME", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -197,7 +207,7 @@ def main() -> None:
         return work(options.work, settings[0])
     figures = []
     for setting in settings:
-        figures.append(compare(setting, options.pairs, options.turns))
+        figures.append(compare(setting, options.processes, options.turns))
         show(figures[-1])
     if options.json:
         facts = {"date": now(), **versions(), "provider": options.provider, "figures": figures}

@@ -26,7 +26,7 @@ from step_turns import Setting, compare, show
 ROOT = Path(__file__).parent.parent
 LOSS_LIMIT, TIME_LIMIT = 1e-3, 1.03
 NAMES = ("cuda", "maca")
-PAIRS, TURNS = 3, 30
+PROCESSES, TURNS = 8, 20
 
 
 def train(device: str, arguments: list[str]) -> dict[str, Any]:
@@ -60,6 +60,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--json", type=Path, required=True, help="file to write the results to")
     parser.add_argument("--steps", type=int, default=300, help="steps of the run whose losses count (300)")
+    parser.add_argument("--sizes", nargs="+", default=["demo", "wide"], help="whose steps are timed")
     arguments = parser.parse_args()
     facts: dict[str, Any] = {
         "date": now(),
@@ -71,12 +72,10 @@ def main() -> None:
         "step_times": [],
     }
     print(f"losses differ by at most {facts['largest_loss_difference']:.2e} (limit {LOSS_LIMIT})", flush=True)
-    for size in ("demo", "wide"):
-        facts["step_times"].append(compare(Setting(NAMES, "cuda", size), PAIRS, TURNS))
+    for size in arguments.sizes:
+        facts["step_times"].append(compare(Setting(NAMES, "cuda", size), PROCESSES, TURNS))
         show(facts["step_times"][-1])
-        arguments.json.write_text(
-            json.dumps(facts, indent=1) + "\n"
-        )  # a run that is cut off leaves what it has
+        arguments.json.write_text(json.dumps(facts, indent=1) + "\n")  # what there is, if the run is cut off
     slow = any(figure["ratio"] > TIME_LIMIT for figure in facts["step_times"])
     sys.exit(facts["largest_loss_difference"] > LOSS_LIMIT or slow)
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from sim_driver import Kernels, Sim, pointer
 
-pytestmark = pytest.mark.usefixtures("maca")
+pytestmark = [pytest.mark.usefixtures("maca"), pytest.mark.needs_two_devices]
 
 COUNT = 1 << 12
 PAIRS = [("maca:0", "maca:1"), ("maca:1", "maca:0"), ("maca:0", "cpu"), ("cpu", "maca:1")]

@@ -100,6 +100,7 @@ def test_a_summary_tells_the_statistics_by_pool_or_in_short(settled):
     del kept
 
 
+@pytest.mark.needs_two_devices
 def test_statistics_come_nested_too(maca):
     flat, nested = maca.memory_stats(1), maca.memory_stats_as_nested_dict(1)
     assert nested["allocated_bytes"]["all"]["current"] == flat["allocated_bytes.all.current"]
