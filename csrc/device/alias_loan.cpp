@@ -28,13 +28,37 @@ class OutsideInferenceMode {
   const c10::AutogradState before_;
 };
 
+// A tensor that is lent: it takes over another one's shape and dtype, and what follows from them, as it is.
+class Shell final : public c10::TensorImpl {
+ public:
+  using c10::TensorImpl::TensorImpl;
+
+  /// All but the Storage and its device. Names, and what a backend keeps with a tensor, stay the other's.
+  void cover(const c10::TensorImpl* like) {
+    const auto device = device_opt_;
+    copy_generic_tensor_metadata(like, this);
+    device_opt_ = device;
+    if (C10_UNLIKELY(extra_meta_ != nullptr)) extra_meta_.reset();
+    if (C10_UNLIKELY(like->is_conj())) _set_conj(true);
+    if (C10_UNLIKELY(like->is_neg())) _set_neg(true);
+  }
+  /// What the next tensor may not have, undone while the dtype still allows it.
+  void clear_bits() {
+    if (C10_UNLIKELY(is_conj())) _set_conj(false);
+    if (C10_UNLIKELY(is_neg())) _set_neg(false);
+  }
+};
+
+// Of what new_shell() made.
+Shell* shell_of(const at::Tensor& alias) { return static_cast<Shell*>(alias.unsafeGetTensorImpl()); }
+
 // A tensor of the alias device, and its Storage.
 std::pair<at::Tensor, c10::Storage> new_shell(c10::Device device) {
   const OutsideInferenceMode scope;
   c10::Storage storage(c10::Storage::use_byte_size_t(), 0, c10::DataPtr(nullptr, device),
                        c10::GetAllocator(device.type()), /*resizable=*/true);
-  auto tensor = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(storage), c10::DispatchKeySet(alias_target().key), caffe2::TypeMeta::Make<float>());
+  auto tensor = at::detail::make_tensor<Shell>(c10::Storage(storage), c10::DispatchKeySet(alias_target().key),
+                                               caffe2::TypeMeta::Make<float>());
   return {std::move(tensor), std::move(storage)};
 }
 
@@ -43,33 +67,6 @@ void cover_memory(c10::StorageImpl* alias, const c10::Storage& source, c10::Devi
   alias->set_data_ptr_noswap(c10::DataPtr(writable_data(source), device));
   alias->set_nbytes(impl->nbytes());
   alias->set_resizable(impl->resizable());
-}
-
-// Of shapes a loop is quicker than a call of memcmp().
-bool same(at::IntArrayRef a, at::IntArrayRef b) {
-  if (a.size() != b.size()) return false;
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (a.data()[i] != b.data()[i]) return false;
-  }
-  return true;
-}
-
-void cover_shape(c10::TensorImpl* alias, const c10::TensorImpl* like) {
-  if (!same(alias->sizes(), like->sizes()) || !same(alias->strides(), like->strides())) {
-    alias->set_sizes_and_strides(like->sizes(), like->strides(), like->storage_offset());
-  } else if (alias->storage_offset() != like->storage_offset()) {
-    alias->set_storage_offset(like->storage_offset());
-  }
-  if (C10_UNLIKELY(like->is_conj())) alias->_set_conj(true);
-  if (C10_UNLIKELY(like->is_neg())) alias->_set_neg(true);
-  if (C10_UNLIKELY(like->is_wrapped_number())) alias->set_wrapped_number(true);
-}
-
-// What the next tensor may not have, undone while shape and dtype still allow it.
-void clear_bits(c10::TensorImpl* alias) {
-  if (C10_UNLIKELY(alias->is_conj())) alias->_set_conj(false);
-  if (C10_UNLIKELY(alias->is_neg())) alias->_set_neg(false);
-  if (C10_UNLIKELY(alias->is_wrapped_number())) alias->set_wrapped_number(false);
 }
 
 // A kernel written in Python may have looked at it, and Python objects remember.
@@ -143,11 +140,12 @@ size_t LentAliases::lend(const at::Tensor& tensor) {
   loan.home = before < 0 ? number : loans_[before].home;
   loan.before = before;
   if (before < 0) cover_memory(loan.own.unsafeGetStorageImpl(), source, device);
-  c10::TensorImpl* alias = aliases_[number].unsafeGetTensorImpl();
-  if (before >= 0 || alias->device() != device || alias->dtype() != tensor.dtype()) {
-    alias->set_storage_and_dtype(loans_[loan.home].own, tensor.dtype());
+  Shell* alias = shell_of(aliases_[number]);
+  if (C10_UNLIKELY(before >= 0 || alias->device() != device)) {
+    alias->set_storage_keep_dtype(loans_[loan.home].own);
+    overlap_ |= before >= 0;
   }
-  cover_shape(alias, tensor.unsafeGetTensorImpl());
+  alias->cover(tensor.unsafeGetTensorImpl());
   return number;
 }
 
@@ -184,17 +182,17 @@ int64_t LentAliases::find_storage(const c10::Storage& storage) const {
 }
 
 LentAliases::~LentAliases() {
-  for (size_t i = 0; i < count_; ++i) clear(i);
+  if (C10_UNLIKELY(overlap_)) part();
   for (size_t i = 0; i < count_; ++i) take_back(i);
   shells_.take_back(count_);
 }
 
-// Before any is taken back: a Storage is held by all that lie over it.
-void LentAliases::clear(size_t number) const {
-  if (C10_UNLIKELY(aliases_[number].use_count() != 1)) return;
-  c10::TensorImpl* alias = aliases_[number].unsafeGetTensorImpl();
-  clear_bits(alias);
-  if (C10_UNLIKELY(loans_[number].home != number)) alias->set_storage_keep_dtype(loans_[number].own);
+// A Storage is held by all that lie over it. Those that somebody else holds keep it.
+void LentAliases::part() const {
+  for (size_t i = 0; i < count_; ++i) {
+    if (loans_[i].home == i || aliases_[i].use_count() != 1) continue;
+    shell_of(aliases_[i])->set_storage_keep_dtype(loans_[i].own);
+  }
 }
 
 // Throws nothing: hold_source() does not, and a tensor is small.
@@ -205,7 +203,9 @@ void LentAliases::take_back(size_t number) const {
   // Memory of its own: a kernel resized it, and the call has failed or it was not to be written.
   const bool resized =
       loan.own.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get_context() != nullptr;
-  if (C10_LIKELY(!held && !resized && !is_seen_by_python(alias, loan.own))) return;
+  if (C10_LIKELY(!held && !resized && !is_seen_by_python(alias, loan.own))) {
+    return shell_of(alias)->clear_bits();
+  }
   if (loan.home == number && !resized) hold_source(loan.own, loan.original->storage());
   std::tie(alias, loan.own) = new_shell(loan.own.device());
 }

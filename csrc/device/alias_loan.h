@@ -51,13 +51,14 @@ class LentAliases {
   /// The number of the alias of `tensor` itself, -1 for none; `before` is the last one over its Storage.
   int64_t alias_of(const at::Tensor& tensor, int64_t before);
   int64_t alias_by_address(const at::Tensor& tensor);
-  void clear(size_t number) const;
+  void part() const;
   void take_back(size_t number) const;
 
   Shells& shells_;
   at::Tensor* const aliases_;  // the thread's, from the first that is free on
   Loan* const loans_;
   size_t count_ = 0;
+  bool overlap_ = false;                   // some lie over one Storage
   AddressIndex storages_;                  // of the tensors
   std::unique_ptr<AddressIndex> tensors_;  // once many of them share a Storage
 };
