@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from facts import now, versions
 from opinfo_compare import SEED, message
-from opinfo_deviations import deviation_of
+from opinfo_deviations import ON_CUDA, deviation_of
 from opinfo_operators import UNINITIALISED
 from opinfo_record import Outcome, Result, Task, file_of, ops_of, record, record_all
 from torch.utils._pytree import tree_flatten
@@ -69,7 +69,7 @@ def judge(
             counts["skipped"] += 1
         elif error is None:
             counts["passed"] += 1
-        elif deviation_of(name, dtype, error) is not None:
+        elif deviation_of(name, dtype, error, ON_CUDA) is not None:
             counts["listed"] += 1
         elif error.endswith(NOT_CLOSE) and not wanted.repeatable:
             counts["unrepeatable"] += 1

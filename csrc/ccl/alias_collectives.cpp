@@ -42,7 +42,8 @@ Given AliasBackend::movable(const Given& given) const {
 }
 
 Tensors AliasBackend::shapeless(Tensors aliases) const {
-  return on_host_ ? without_shape(std::move(aliases)) : aliases;
+  if (on_host_) return without_shape(std::move(aliases));
+  return aliases;
 }
 
 // ----------------------------------------------------------------------------------------- reductions --
