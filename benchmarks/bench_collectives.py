@@ -7,10 +7,11 @@
 Both run in the same processes, in many short rounds that alternate, over the same library: on sim "tefl" over
 gloo beside gloo on CPU tensors, on cuda "tefl" over NCCL beside NCCL on CUDA tensors. Times are of one call,
 the slowest rank's, median over rounds. The ratio is the median of the rounds' own ratios, each of two times
-that were taken one right after the other, so that a load from elsewhere falls on both; `quartiles` say how
-far they scatter, and `interval` where their median lies with 95% confidence. `more_us` is the median of what
-ours took more, `processor_ratio` is of the processor time of all threads and ranks. On sim the sizes with a
-goal get eight times as many rounds. Every collective's values are checked first.
+that were taken shortly after each other, so that a load from elsewhere falls on both; `quartiles` say how far
+they scatter, and `interval` where their median lies with 95% confidence. `noise` is the same ratio of other
+plain tensors to the plain ones, with its interval: what the machine can tell apart. `more_us` is the median
+of what ours took more, `processor_ratio` is of the processor time of all threads and ranks. On sim the sizes
+with a goal get eight times as many rounds. Every collective's values are checked first.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import re
 import statistics
 import time
@@ -38,14 +40,16 @@ SIZES = [1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28,
 """Bytes on each rank."""
 GOALS = {"sim": {1 << 10: 1.1, 1 << 26: 1.02}, "cuda": {size: 1.02 for size in SIZES if size >= 1 << 20}}
 """Ratios that are wanted at most."""
-CALLS, BYTES_ON_HOST, BYTES_ON_GPU = 20, 1 << 22, 1 << 28
-"""Of a round at most; on a GPU, which is that much faster, calls follow each other in the stream."""
+CALLS_ON_HOST, BYTES_ON_HOST, CALLS_ON_GPU, BYTES_ON_GPU = 200, 1 << 22, 20, 1 << 28
+"""Of a round at most. On two cores the threads of gloo need some hundred calls to find their way of taking
+turns; on a GPU calls follow each other in the stream."""
 GOALS_US = {"cuda": {size: 5.0 for size in SIZES if size < 1 << 20}}
 """Microseconds that a call of ours may take more, where a ratio would be of next to nothing."""
 
 LINE = (
     "{collective:15} {bytes:>11} B  {device_us:11.1f} us  {plain_us:11.1f} us  {ratio:.3f}"
-    "  ({interval[0]:.3f} to {interval[1]:.3f})  of processor time {processor_ratio:.3f}"
+    "  ({interval[0]:.3f} to {interval[1]:.3f})  noise {noise:.3f} ({noise_interval[0]:.3f} to"
+    " {noise_interval[1]:.3f})  of processor time {processor_ratio:.3f}"
 )
 
 
@@ -161,27 +165,31 @@ def take(call: Callable[[Memory], Any], given_to: Memory, calls: int) -> Taken:
 def compare(
     collective: Collective, nbytes: int, devices: list[torch.device], calls: int, rounds: int
 ) -> dict[str, Any]:
-    """Time both sides in turn; the slowest rank's times count, as for whoever waits for the result."""
-    memories = [memory(count_of(nbytes), device) for device in devices]
+    """Time the sides in turn; the slowest rank's times count, as for whoever waits for the result."""
+    memories = [memory(count_of(nbytes), device) for device in (*devices, devices[1])]
+    sides, draws = range(len(memories)), random.Random(0)  # all ranks draw alike
     elapsed, processor = [], []
     for turn in range(rounds + 2):
-        order = (0, 1) if turn % 2 else (1, 0)  # neither side is always the first
+        order = draws.sample(sides, len(sides))
         taken = {side: take(collective.call, memories[side], calls) for side in order}
         if turn < 2:  # the first ones make connections and buffers
             continue
-        elapsed.append(over_ranks("MAX", [taken[side].elapsed for side in (0, 1)], devices[1]))
-        processor.append(over_ranks("SUM", [taken[side].processor for side in (0, 1)], devices[1]))
-    ratios = [ours / plain for ours, plain in elapsed]
+        elapsed.append(over_ranks("MAX", [taken[side].elapsed for side in sides], devices[1]))
+        processor.append(over_ranks("SUM", [taken[side].processor for side in sides], devices[1]))
+    ratios = [ours / plain for ours, plain, _ in elapsed]
+    noise = [other / plain for _, plain, other in elapsed]
     low, middle, high = statistics.quantiles(ratios, n=4)
-    ours, plain = (statistics.median(side) for side in zip(*elapsed, strict=True))
+    ours, plain, _ = (statistics.median(side) for side in zip(*elapsed, strict=True))
     return {
         "device_us": ours * 1e6,
         "plain_us": plain * 1e6,
-        "more_us": statistics.median(ours - plain for ours, plain in elapsed) * 1e6,
+        "more_us": statistics.median(ours - plain for ours, plain, _ in elapsed) * 1e6,
         "ratio": middle,
         "quartiles": [low, high],
         "interval": interval(ratios),
-        "processor_ratio": statistics.median(ours / plain for ours, plain in processor),
+        "noise": statistics.median(noise),
+        "noise_interval": interval(noise),
+        "processor_ratio": statistics.median(ours / plain for ours, plain, _ in processor),
         "rounds": len(elapsed),
         "calls_a_round": calls,
     }
@@ -207,6 +215,7 @@ def parse_options() -> argparse.Namespace:
     )
     parser.add_argument("--provider", default="sim", help="sim, cuda, or a library (sim)")
     parser.add_argument("--largest", type=size_of, default=1 << 26, help="bytes, or with K, M, G (64M)")
+    parser.add_argument("--sizes", type=size_of, nargs="+", default=SIZES, help="these alone (1K to 1G)")
     parser.add_argument("--rounds", type=int, default=31, help="of large tensors; of small ones 4 times (31)")
     parser.add_argument("--only", default="", help="collectives whose name contains this")
     parser.add_argument("--json", type=Path, metavar="FOLDER", help="write the figures there")
@@ -240,16 +249,17 @@ def rounds_of(nbytes: int, options: argparse.Namespace) -> int:
 
 def measure(options: argparse.Namespace, devices: list[torch.device]) -> list[dict[str, Any]]:
     figures = []
-    most = BYTES_ON_GPU if options.provider == "cuda" else BYTES_ON_HOST
+    on_gpu = options.provider == "cuda"
+    most, most_bytes = (CALLS_ON_GPU, BYTES_ON_GPU) if on_gpu else (CALLS_ON_HOST, BYTES_ON_HOST)
     goals, goals_us = (table.get(options.provider, {}) for table in (GOALS, GOALS_US))
     for name, collective in COLLECTIVES.items():
         if options.only not in name or (name == "send and recv" and dist.get_world_size() == 1):
             continue  # one rank has nobody to send to
-        for nbytes in (size for size in SIZES if size <= options.largest):
+        for nbytes in (size for size in options.sizes if size <= options.largest):
             check(name, collective, count_of(min(nbytes, 1 << 24)), devices[0])
             figure = {"collective": name, "bytes": nbytes}
             figure |= {"goal": goals.get(nbytes), "goal_us": goals_us.get(nbytes)}
-            calls = max(1, min(CALLS, most // nbytes))
+            calls = max(1, min(most, most_bytes // nbytes))
             figure |= compare(collective, nbytes, devices, calls, rounds_of(nbytes, options))
             figures.append(figure)
             if dist.get_rank() == 0:
