@@ -8,10 +8,10 @@ Both run in the same processes, in many short rounds that alternate, over the sa
 gloo beside gloo on CPU tensors, on cuda "tefl" over NCCL beside NCCL on CUDA tensors. Times are of one call,
 the slowest rank's, median over rounds. The ratio is the median of the rounds' own ratios, each of two times
 that were taken shortly after each other, so that a load from elsewhere falls on both; `quartiles` say how far
-they scatter, and `interval` where their median lies with 95% confidence. `noise` is the same ratio of other
-plain tensors to the plain ones, with its interval: what the machine can tell apart. `more_us` is the median
-of what ours took more, `processor_ratio` is of the processor time of all threads and ranks. On sim the sizes
-with a goal get eight times as many rounds. Every collective's values are checked first.
+they scatter, and `interval` where their median lies with 95% confidence. `noise` is the ratio of a second set
+of plain tensors to the first, with its interval. `more_us` is the median of what ours took more,
+`processor_ratio` is of the processor time of all threads and ranks. On sim the sizes with a goal get eight
+times as many rounds. Every collective's values are checked first.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ SIZES = [1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28,
 """Bytes on each rank."""
 GOALS = {"sim": {1 << 10: 1.1, 1 << 26: 1.02}, "cuda": {size: 1.02 for size in SIZES if size >= 1 << 20}}
 """Ratios that are wanted at most."""
-CALLS_ON_HOST, BYTES_ON_HOST, CALLS_ON_GPU, BYTES_ON_GPU = 200, 1 << 22, 20, 1 << 28
-"""Of a round at most. On two cores the threads of gloo need some hundred calls to find their way of taking
-turns; on a GPU calls follow each other in the stream."""
+MOST_OVER_GLOO, MOST_OVER_NCCL = (200, 1 << 22), (20, 1 << 28)
+"""Calls and bytes of a round. On two cores gloo's threads take some hundred calls to settle; on a GPU calls
+follow each other in the stream."""
 GOALS_US = {"cuda": {size: 5.0 for size in SIZES if size < 1 << 20}}
 """Microseconds that a call of ours may take more, where a ratio would be of next to nothing."""
 
@@ -215,7 +215,7 @@ def parse_options() -> argparse.Namespace:
     )
     parser.add_argument("--provider", default="sim", help="sim, cuda, or a library (sim)")
     parser.add_argument("--largest", type=size_of, default=1 << 26, help="bytes, or with K, M, G (64M)")
-    parser.add_argument("--sizes", type=size_of, nargs="+", default=SIZES, help="these alone (1K to 1G)")
+    parser.add_argument("--sizes", type=size_of, nargs="+", help="these alone, whatever the largest")
     parser.add_argument("--rounds", type=int, default=31, help="of large tensors; of small ones 4 times (31)")
     parser.add_argument("--only", default="", help="collectives whose name contains this")
     parser.add_argument("--json", type=Path, metavar="FOLDER", help="write the figures there")
@@ -249,13 +249,13 @@ def rounds_of(nbytes: int, options: argparse.Namespace) -> int:
 
 def measure(options: argparse.Namespace, devices: list[torch.device]) -> list[dict[str, Any]]:
     figures = []
-    on_gpu = options.provider == "cuda"
-    most, most_bytes = (CALLS_ON_GPU, BYTES_ON_GPU) if on_gpu else (CALLS_ON_HOST, BYTES_ON_HOST)
+    most, most_bytes = MOST_OVER_NCCL if options.provider == "cuda" else MOST_OVER_GLOO
+    sizes = options.sizes or [size for size in SIZES if size <= options.largest]
     goals, goals_us = (table.get(options.provider, {}) for table in (GOALS, GOALS_US))
     for name, collective in COLLECTIVES.items():
         if options.only not in name or (name == "send and recv" and dist.get_world_size() == 1):
             continue  # one rank has nobody to send to
-        for nbytes in (size for size in options.sizes if size <= options.largest):
+        for nbytes in sizes:
             check(name, collective, count_of(min(nbytes, 1 << 24)), devices[0])
             figure = {"collective": name, "bytes": nbytes}
             figure |= {"goal": goals.get(nbytes), "goal_us": goals_us.get(nbytes)}

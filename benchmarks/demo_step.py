@@ -24,10 +24,12 @@ GPU; `several` is what multi_gpu.py trains."""
 
 
 def parallelise(model: LanguageModel, device: torch.device, how: str) -> nn.Module:
-    """Return what is trained: `model` in the ranks of the default group by "ddp" or "fsdp", or "alone"."""
+    """Return the module to train: `model` itself if "alone", else over the ranks by "ddp" or "fsdp"."""
+    if how == "ddp":
+        return lm_parallel.replicate(model, average_in_collective=True)
     if how == "fsdp":
         lm_parallel.shard(model, device, average_in_collective=True)
-    return lm_parallel.replicate(model, average_in_collective=True) if how == "ddp" else model
+    return model
 
 
 def make_step(size: str, name: str, how: str = "alone") -> Callable[[], None]:

@@ -2,8 +2,9 @@
 
     python benchmarks/multi_gpu.py --json benchmarks/results          # on a machine of two or more GPUs
 
-Each part runs under torchrun with one process a GPU, the cuda provider as `maca` and NCCL beneath. A part
-that fails is recorded with the end of what it printed, and the others run all the same.
+Collectives and training run under torchrun with one process a GPU, the timed steps and the killed rank as
+processes of their own, the copies in one process; all with the cuda provider as `maca` and NCCL beneath.
+A part that fails is recorded with the end of what it printed, and the others run all the same.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
+from demo_step import SIZES
 from facts import as_json, now, versions
 from rendezvous import rank_environments
 from step_turns import Setting, compare
@@ -33,8 +35,7 @@ import tefl.privateuse1
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 TRAIN = ROOT / "examples" / "train_lm.py"
-SIZES = "--steps 30 --batch 32 --dim 512 --layers 8 --heads 8 --context 256"
-MODEL = [*SIZES.split(), "--sample", "0", "--eval-every", "1000"]
+LENGTH = ["--steps", "30", "--sample", "0", "--eval-every", "1000"]
 PROCESSES, TURNS = 4, 20
 PATIENCE, DUMP = 20.0, 1.0
 """Seconds of a collective's time-out where a rank is killed, and that NCCL's watchdog has for its notes then:
@@ -44,7 +45,7 @@ LIMIT, GRACE = 900.0, 60.0
 
 
 def environment(provider: str) -> dict[str, str]:
-    """`provider` brings the device."""
+    """The variables of a process whose device `maca` is the provider's."""
     chosen = {"TEFL_PROVIDER": provider, "TEFL_DEVICE_NAME": "maca", "PYTHONPATH": str(ROOT)}
     return {**os.environ, **chosen, "OMP_NUM_THREADS": "1"}
 
@@ -115,12 +116,27 @@ def collectives(options: argparse.Namespace) -> Any:
         return json.loads(file.read_text())["figures"]
 
 
-def train(provider: str, *more: str, ranks: int = 0) -> list[float]:
-    """The losses of one training run."""
+def model_options(size: str, ranks: int) -> list[str]:
+    """What train_lm.py is told to train the model whose steps are timed; its batch is that of all ranks."""
+    batch, config = SIZES[size]
+    options = {
+        "batch": batch * ranks,
+        "dim": config.dim,
+        "layers": config.layers,
+        "heads": config.heads,
+        "context": config.context,
+    }
+    return [word for name, value in options.items() for word in (f"--{name}", str(value))]
+
+
+@cache
+def train(provider: str, size: str, ranks: int, *how: str) -> list[float]:
+    """The losses on the batches of `ranks` ranks: trained in these as `how` says, or in one process."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "losses.json"
-        command = [TRAIN, "--device", "maca", "--losses", report, "--out", folder, *MODEL, *more]
-        if ranks:
+        command = [TRAIN, "--device", "maca", "--losses", report, "--out", folder, *LENGTH, *how]
+        command += model_options(size, ranks)
+        if how:
             torchrun(ranks, *command, provider=provider)
         else:
             python(*command, provider=provider)
@@ -128,18 +144,13 @@ def train(provider: str, *more: str, ranks: int = 0) -> list[float]:
         return losses
 
 
-@cache
-def single_process(provider: str) -> list[float]:
-    """The losses that all ranks together should have."""
-    return train(provider)
-
-
 def training(options: argparse.Namespace, how: str) -> Any:
     """Losses of several ranks beside one process's; their steps' time beside that of plain ranks."""
-    single = single_process(options.provider)
+    trained = partial(train, options.provider, options.size, options.ranks)
+    single = trained()
     results = {}
     for name, more in (("average", ()), ("sum", ("--sum-gradients",))):
-        losses = train(options.provider, f"--{how}", *more, ranks=options.ranks)
+        losses = trained(f"--{how}", *more)
         worst = max(abs(a - b) / b for a, b in zip(losses, single, strict=True))
         results[name] = {"largest_relative_difference_of_losses": worst, "losses_agree": worst < 1e-4}
     setting = Setting((options.plain, "maca"), options.provider, options.size, how, options.ranks)
@@ -247,7 +258,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--plain", default="cuda", help="the device to compare with (cuda)")
     parser.add_argument("--ranks", type=int, default=0, help="processes (one for each GPU)")
     parser.add_argument("--largest", default="1G", help="bytes of the largest collective (1G)")
-    parser.add_argument("--size", default="several", help="of the model whose steps are timed (several)")
+    parser.add_argument("--size", default="several", choices=SIZES, help="of the model (several)")
     parser.add_argument("--only", nargs="*", default=list(PARTS), choices=list(PARTS), help="parts to run")
     parser.add_argument("--part", choices=("copies", "killed"), help=argparse.SUPPRESS)
     parser.add_argument("--json", type=Path, metavar="FOLDER", help="write the results there")

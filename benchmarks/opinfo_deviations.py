@@ -1,4 +1,4 @@
-"""PyTorch's own samples that pass on the CPU and not on the device: why, and where in torch."""
+"""PyTorch's own samples that differ on the device from the CPU or plain CUDA: why, and where in torch."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ ON_CUDA = (
         ("complex64",),
     ),
 )
-"""Those between the two names of an NVIDIA GPU."""
+"""What may differ between the two names of an NVIDIA GPU: those, and formulas that go by the name."""
 
 
 def deviation_of(

@@ -1,4 +1,4 @@
-"""Processes that are ranks of one group without torchrun, which ends all where one ends."""
+"""Processes that are ranks of one group, started without torchrun."""
 
 from __future__ import annotations
 

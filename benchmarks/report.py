@@ -95,7 +95,7 @@ def several_gpus_table(facts: dict[str, Any]) -> list[str]:
     ]
     collectives = facts.get("collectives", [])
     large = [each["ratio"] for each in collectives if each["bytes"] >= 1 << 20]
-    small = [each["device_us"] - each["plain_us"] for each in collectives if each["bytes"] < 1 << 20]
+    small = [each["more_us"] for each in collectives if each["bytes"] < 1 << 20]
     for what, values, limit, unit in (
         ("collectives of 1 MiB to 1 GiB / plain NCCL", large, 1.02, ""),
         ("collectives under 1 MiB, more than plain NCCL", small, 5.0, " us"),

@@ -4,9 +4,9 @@
     python benchmarks/step_turns.py --names cuda maca --provider cuda --sizes several --how ddp --ranks 2
 
 Several processes train under each name, each when it is told to: so many steps, then the next one's. What the
-machine does meanwhile falls on all, and all keep to the same cores. Processes of one name differ too, as by
-where their memory lies: each counts by the median of its turns, and the interval of the ratio is for other
-such processes. With --how each is several ranks, a process each; the slowest one's time counts.
+machine does meanwhile falls on all, and processes of the same rank keep to the same cores. Processes of one
+name differ too, as by where their memory lies: each counts by the median of its turns, and the interval is a
+bootstrap over processes. With --how each is several ranks, a process each; the slowest one's time counts.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import contextlib
 import json
 import os
 import random
+import select
 import statistics
 import subprocess
 import sys
@@ -39,6 +40,9 @@ STEPS = {"tiny": 20, "demo": 20, "wide": 3, "several": 5}
 CORES = 4
 """Of each rank: as many as it has busy threads, the collective library's among them."""
 
+LIMIT = 300.0
+"""Seconds until a process that does not answer counts as hanging."""
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -54,20 +58,38 @@ class Setting:
 # ------------------------------------------------------------------------------------- in a process --
 
 
+def keep_to_cores(rank: int) -> None:
+    """Bind every thread of this process, those of the GPU's driver too, to the cores of its rank."""
+    cores = sorted(os.sched_getaffinity(0))
+    own = cores[rank * CORES : (rank + 1) * CORES] or cores  # all, where there are too few for every rank
+    for thread in os.listdir("/proc/self/task"):
+        os.sched_setaffinity(int(thread), own)
+
+
 def work(name: str, setting: Setting) -> None:
     """Take as many steps as a line of the input says, and answer with the milliseconds of one."""
     torch.set_num_threads(1)
     if name not in ("cpu", "cuda"):
         register_backend(PrivateUse1Backend(name, setting.provider))
     step = make_step(setting.size, name, setting.how)
-    rank, cores = int(os.environ["RANK"]), sorted(os.sched_getaffinity(0))
-    for thread in os.listdir("/proc/self/task"):  # also those that the GPU's driver has started by now
-        os.sched_setaffinity(int(thread), cores[rank * CORES :][:CORES] or cores)
+    keep_to_cores(int(os.environ["RANK"]))
     for line in sys.stdin:
         start = time.perf_counter()
         for _ in range(int(line)):
             step()
         print(1000 * (time.perf_counter() - start) / int(line), flush=True)
+
+
+def answer_of(process: subprocess.Popen[str]) -> float:
+    """Return the milliseconds a step that the process answers with; RuntimeError where it does not."""
+    assert process.stdout is not None
+    command = " ".join(map(str, process.args))
+    if not select.select([process.stdout], [], [], LIMIT)[0]:
+        raise RuntimeError(f"{command}: no answer within {LIMIT:.0f} s, wanted the milliseconds of a step")
+    line = process.stdout.readline()
+    if not line:
+        raise RuntimeError(f"{command}: ended with status {process.wait()}")
+    return float(line)
 
 
 class Trainer:
@@ -94,14 +116,8 @@ class Trainer:
             process.stdin.flush()
 
     def answer(self) -> float:
-        """Return the slowest rank's milliseconds a step; RuntimeError where one has ended."""
-        answers = []
-        for process in self._processes:
-            assert process.stdout is not None
-            answers.append(process.stdout.readline())
-            if not answers[-1]:
-                raise RuntimeError(f"{' '.join(process.args)}: ended with status {process.wait()}")
-        return max(map(float, answers))
+        """Return the slowest rank's milliseconds a step; RuntimeError where one has ended, or hangs."""
+        return max(map(answer_of, self._processes))
 
     def turn(self, steps: int) -> float:
         self.ask(steps)
@@ -117,8 +133,11 @@ class Trainer:
 @contextlib.contextmanager
 def training(setting: Setting, processes: int) -> Iterator[list[list[Trainer]]]:
     """Start as many trainers of each name, and warm them up."""
-    trainers = [[Trainer(name, setting) for _ in range(processes)] for name in setting.names]
+    trainers: list[list[Trainer]] = [[] for _ in setting.names]
     try:
+        for _ in range(processes):
+            for name, side in zip(setting.names, trainers, strict=True):  # neither name's are all the first
+                side.append(Trainer(name, setting))
         for trainer in chain(*trainers):
             trainer.ask(WARM_UP)
         for trainer in chain(*trainers):
@@ -133,17 +152,18 @@ def training(setting: Setting, processes: int) -> Iterator[list[list[Trainer]]]:
 
 
 def ratio_of(plain: Sequence[float], ours: Sequence[float]) -> float:
+    """Return the ratio of the medians over processes."""
     return statistics.median(ours) / statistics.median(plain)
 
 
 def interval_of(plain: list[float], ours: list[float]) -> list[float]:
-    """Return between which ratios that of other processes would lie with 95% confidence, by bootstrap."""
+    """Return a 95% confidence interval of ratio_of(), by bootstrap over the processes of each name."""
     draws = random.Random(0)
     ratios = [
         ratio_of(draws.choices(plain, k=len(plain)), draws.choices(ours, k=len(ours))) for _ in range(10_000)
     ]
-    twentieths = statistics.quantiles(ratios, n=40)
-    return [twentieths[0], twentieths[-1]]
+    fortieths = statistics.quantiles(ratios, n=40)
+    return [fortieths[0], fortieths[-1]]
 
 
 def compare(setting: Setting, processes: int, turns: int) -> dict[str, Any]:
@@ -186,15 +206,20 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--names", nargs=2, default=["cpu", "maca"], help="the plain device and ours")
     parser.add_argument("--provider", default="sim", help="of ours (sim)")
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["tiny"], help="of the model (tiny)")
-    parser.add_argument("--how", choices=("alone", "ddp", "fsdp"), default="alone", help="it trains (alone)")
-    parser.add_argument("--ranks", type=int, default=1, help="with --how (1)")
+    parser.add_argument(
+        "--how", choices=("alone", "ddp", "fsdp"), default="alone", help="way to train (alone)"
+    )
+    parser.add_argument("--ranks", type=int, default=1, help="of each, with --how ddp or fsdp (1)")
     parser.add_argument(
         "--processes", type=int, default=8, help="of each name; with --how, groups of ranks (8)"
     )
     parser.add_argument("--turns", type=int, default=20, help="of each (20)")
     parser.add_argument("--json", type=Path, help="file to write the results to")
     parser.add_argument("--work", metavar="NAME", help=argparse.SUPPRESS)
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.ranks > 1 and options.how == "alone":
+        parser.error(f"--ranks {options.ranks} with --how alone: several ranks want --how ddp or --how fsdp")
+    return options
 
 
 def main() -> None:

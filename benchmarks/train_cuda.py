@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from demo_step import SIZES
 from facts import now, versions
 from step_turns import Setting, compare, show
 
@@ -60,7 +61,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--json", type=Path, required=True, help="file to write the results to")
     parser.add_argument("--steps", type=int, default=300, help="steps of the run whose losses count (300)")
-    parser.add_argument("--sizes", nargs="+", default=["demo", "wide"], help="whose steps are timed")
+    parser.add_argument(
+        "--sizes", nargs="+", default=["demo", "wide"], choices=SIZES, help="of the models timed"
+    )
     arguments = parser.parse_args()
     facts: dict[str, Any] = {
         "date": now(),

@@ -61,8 +61,8 @@ Reduction AliasBackend::reduction(const c10d::ReduceOp& op) const {
   return {op, getSize(), /*native=*/inner_->getBackendName() == "nccl"};
 }
 
-// The inner group goes by the current stream, which is the same under both names. NCCL's answer to a call
-// that is not asynchronous is no work: it is in the current stream.
+// The inner group goes by the current stream, which is the same under both names. For a call that is not
+// asynchronous NCCL returns no work: it is in the current stream already.
 AliasBackend::Work AliasBackend::shared(const Call& call, Tensors outputs, Work inner) {
   if (!inner) return inner;
   return kept(c10::make_intrusive<SharedWork>(call, std::move(outputs), ledger_, std::move(inner)));

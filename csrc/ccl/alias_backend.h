@@ -65,13 +65,15 @@ class AliasBackend final : public DeviceBackend {
 
   Reduction reduction(const c10d::ReduceOp& op) const;
 
-  /// Begins `start`, what a Start holds, after the current stream of the call's device; `finish` runs on the
-  /// results. Templates, so that a library that orders streams itself is called on the spot.
+  /// Calls `start`, which returns the inner group's work, after what the current stream of the call's device
+  /// holds; `finish` runs on the results. Templates, so that a library that orders streams itself is called
+  /// without a std::function; defined beside the collectives, which alone use them.
   template <class Begin>
   Work run(const Call& call, Tensors outputs, Begin start, Finish finish = nullptr);
   template <class Begin>
   Work run_reduction(const Call& call, Tensors outputs, const Tensors& results, const Reduction& how,
                      Begin start);
+  /// Ours over the work of a library that orders streams itself; none over none.
   Work shared(const Call& call, Tensors outputs, Work inner);
   Work run_on_host(const Call& call, Tensors outputs, Start start, Finish finish);
   Work begin(c10::intrusive_ptr<BegunWork> work, Start start);
@@ -79,11 +81,11 @@ class AliasBackend final : public DeviceBackend {
                           const c10d::AllToAllOptions& opts);
   /// Returns when a call that has been queued may start; throws where it may not.
   void proceed(const Call& call);
-  /// Aliases for what only moves elements, a tensor, a list of them or lists; aliases as where shapes do not
-  /// matter.
+  /// Aliases for what only moves elements: of a tensor, a list of them, or lists.
   at::Tensor movable(const at::Tensor& given) const;
   template <class Given>
   Given movable(const Given& given) const;
+  /// `aliases` in a form whose shapes do not matter.
   Tensors shapeless(Tensors aliases) const;
 
   c10::intrusive_ptr<c10d::Backend> inner_;

@@ -33,12 +33,16 @@ class Shell final : public c10::TensorImpl {
  public:
   using c10::TensorImpl::TensorImpl;
 
-  /// All but the Storage and its device. Names, and what a backend keeps with a tensor, stay the other's.
+  /// All but the Storage and its device.
   void cover(const c10::TensorImpl* like) {
-    const auto device = device_opt_;
-    copy_generic_tensor_metadata(like, this);
-    device_opt_ = device;
-    if (C10_UNLIKELY(extra_meta_ != nullptr)) extra_meta_.reset();
+    if (C10_UNLIKELY(like->key_set().has(c10::DispatchKey::Python))) {
+      take_over_what_it_says(like);
+    } else {
+      const auto device = device_opt_;
+      copy_generic_tensor_metadata(like, this);
+      device_opt_ = device;
+      if (C10_UNLIKELY(extra_meta_ != nullptr)) extra_meta_.reset();  // names, and what a backend keeps
+    }
     if (C10_UNLIKELY(like->is_conj())) _set_conj(true);
     if (C10_UNLIKELY(like->is_neg())) _set_neg(true);
   }
@@ -46,6 +50,14 @@ class Shell final : public c10::TensorImpl {
   void clear_bits() {
     if (C10_UNLIKELY(is_conj())) _set_conj(false);
     if (C10_UNLIKELY(is_neg())) _set_neg(false);
+  }
+
+ private:
+  // A subclass in Python may have a shape of its own, or one of symbols, which is an error.
+  void take_over_what_it_says(const c10::TensorImpl* like) {
+    set_sizes_and_strides(like->sizes(), like->strides(), like->storage_offset());
+    data_type_ = like->dtype();
+    is_wrapped_number_ = like->is_wrapped_number();
   }
 };
 
@@ -182,13 +194,14 @@ int64_t LentAliases::find_storage(const c10::Storage& storage) const {
 }
 
 LentAliases::~LentAliases() {
-  if (C10_UNLIKELY(overlap_)) part();
+  if (C10_UNLIKELY(overlap_)) give_storages_back();
   for (size_t i = 0; i < count_; ++i) take_back(i);
   shells_.take_back(count_);
 }
 
-// A Storage is held by all that lie over it. Those that somebody else holds keep it.
-void LentAliases::part() const {
+// Before any is taken back: an alias over another one's Storage holds it, and take_back() would think that
+// somebody else does. An alias that somebody does hold keeps it.
+void LentAliases::give_storages_back() const {
   for (size_t i = 0; i < count_; ++i) {
     if (loans_[i].home == i || aliases_[i].use_count() != 1) continue;
     shell_of(aliases_[i])->set_storage_keep_dtype(loans_[i].own);

@@ -51,7 +51,8 @@ class LentAliases {
   /// The number of the alias of `tensor` itself, -1 for none; `before` is the last one over its Storage.
   int64_t alias_of(const at::Tensor& tensor, int64_t before);
   int64_t alias_by_address(const at::Tensor& tensor);
-  void part() const;
+  /// Every alias lies over its own Storage again.
+  void give_storages_back() const;
   void take_back(size_t number) const;
 
   Shells& shells_;

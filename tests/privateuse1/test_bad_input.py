@@ -9,18 +9,18 @@ import torch
 @pytest.mark.parametrize(
     "use",
     [
-        lambda maca: torch.ones(2, device="maca:5"),
-        lambda maca: torch.ones(2).to("maca:5"),
-        lambda maca: torch.ones(2).maca(5),
-        lambda maca: torch.nn.Linear(2, 2).to("maca:5"),
-        lambda maca: maca.set_device(5),
-        lambda maca: maca.synchronize(5),
-        lambda maca: maca.get_device_properties(5),
-        lambda maca: maca.memory_allocated(5),
-        lambda maca: torch.Stream("maca:5"),
-        lambda maca: torch.Generator("maca:5"),
-        lambda maca: torch.accelerator.set_device_index(5),
-        lambda maca: torch.accelerator.synchronize(5),
+        lambda maca: torch.ones(2, device="maca:100"),
+        lambda maca: torch.ones(2).to("maca:100"),
+        lambda maca: torch.ones(2).maca(100),
+        lambda maca: torch.nn.Linear(2, 2).to("maca:100"),
+        lambda maca: maca.set_device(100),
+        lambda maca: maca.synchronize(100),
+        lambda maca: maca.get_device_properties(100),
+        lambda maca: maca.memory_allocated(100),
+        lambda maca: torch.Stream("maca:100"),
+        lambda maca: torch.Generator("maca:100"),
+        lambda maca: torch.accelerator.set_device_index(100),
+        lambda maca: torch.accelerator.synchronize(100),
     ],
 )  # fmt: skip
 def test_a_device_that_is_not_there_is_named_with_how_many_there_are(maca, use):
@@ -28,7 +28,7 @@ def test_a_device_that_is_not_there_is_named_with_how_many_there_are(maca, use):
     with pytest.raises(RuntimeError) as caught:
         use(maca)
     many = f"this process sees {maca.device_count()} maca device(s), numbered from 0"
-    assert f"maca:5 does not exist: {many}" in str(caught.value)
+    assert f"maca:100 does not exist: {many}" in str(caught.value)
     assert maca.current_device() == before
 
 

@@ -83,8 +83,8 @@ def test_memory_that_the_cache_had_is_no_call_of_the_provider(maca):
 
 
 def test_the_peak_starts_anew_from_what_is_in_use(maca):
-    """Of requests, and of those that streams are done with: PyTorch's own CUDA allocator counts no bytes of
-    them back before 2.13, and requests at the next one."""
+    """By requests whose streams are done: before 2.13 PyTorch's CUDA allocator does not subtract freed bytes,
+    and requests at the next one only."""
     blocks = [pinned(MIB) for _ in range(3)]
     there = [block.to("maca", non_blocking=True) for block in blocks]
     del blocks
