@@ -7,6 +7,7 @@ import re
 
 import pytest
 import torch
+from claimed import ALIAS
 
 pytestmark = pytest.mark.usefixtures("maca")
 
@@ -93,10 +94,13 @@ def test_the_peak_starts_anew_from_what_is_in_use(maca):
     block = pinned(MIB)
     before = maca.host_memory_stats()
     assert before["active_requests.peak"] >= before["active_requests.current"] + 2
+    if ALIAS == "cpu":
+        assert before["active_bytes.peak"] >= before["active_bytes.current"] + 2 * MIB
     maca.reset_peak_host_memory_stats()
     after = maca.host_memory_stats()
     assert after["active_requests.peak"] == after["active_requests.current"]
     assert after["active_requests.current"] == before["active_requests.current"]
+    assert after["active_bytes.peak"] == after["active_bytes.current"] == before["active_bytes.current"]
     del block
 
 
