@@ -86,7 +86,8 @@ class DirectKernel<Result(Arguments...)> final : public c10::OperatorKernel {
     }
     ensure_initialized();
     const auto run = [&]() -> Result {
-      return on_alias_.redispatch(alias_keys(), std::get<i>(passed).alias(call, arguments)...);
+      // Whatever comes before a device's kernel has had its turn when the call came to ours.
+      return on_alias_.redispatch(alias_target().keys, std::get<i>(passed).alias(call, arguments)...);
     };
     const auto leave = [&] { (std::get<i>(passed).leave(call), ...); };
     const auto index = call.device().index();
@@ -104,8 +105,6 @@ class DirectKernel<Result(Arguments...)> final : public c10::OperatorKernel {
     }
   }
 
-  // Whatever comes before a device's kernel has had its turn when the call came to ours.
-  static c10::DispatchKeySet alias_keys() { return c10::DispatchKeySet(alias_target().key); }
   static constexpr c10::DispatchKeySet kOurs{c10::DispatchKey::PrivateUse1};
 
   c10::OperatorHandle op_;

@@ -28,6 +28,9 @@ class OutsideInferenceMode {
   const c10::AutogradState before_;
 };
 
+constexpr c10::DispatchKeySet kBits({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
+constexpr c10::DispatchKeySet kUnusual = kBits | c10::DispatchKeySet(c10::DispatchKey::Python);
+
 // A tensor that is lent: it takes over another one's shape and dtype, and what follows from them, as it is.
 class Shell final : public c10::TensorImpl {
  public:
@@ -35,24 +38,32 @@ class Shell final : public c10::TensorImpl {
 
   /// All but the Storage and its device.
   void cover(const c10::TensorImpl* like) {
-    if (C10_UNLIKELY(like->key_set().has(c10::DispatchKey::Python))) {
-      take_over_what_it_says(like);
-    } else {
-      const auto device = device_opt_;
-      copy_generic_tensor_metadata(like, this);
-      device_opt_ = device;
-      if (C10_UNLIKELY(extra_meta_ != nullptr)) extra_meta_.reset();  // names, and what a backend keeps
-    }
-    if (C10_UNLIKELY(like->is_conj())) _set_conj(true);
-    if (C10_UNLIKELY(like->is_neg())) _set_neg(true);
+    if (C10_UNLIKELY(like->key_set().has_any(kUnusual))) return cover_unusual(like);
+    copy_all_but_device(like);
   }
+  bool has_bits() const { return key_set_.has_any(kBits); }
   /// What the next tensor may not have, undone while the dtype still allows it.
   void clear_bits() {
-    if (C10_UNLIKELY(is_conj())) _set_conj(false);
-    if (C10_UNLIKELY(is_neg())) _set_neg(false);
+    if (is_conj()) _set_conj(false);
+    if (is_neg()) _set_neg(false);
   }
 
  private:
+  void copy_all_but_device(const c10::TensorImpl* like) {
+    const auto device = device_opt_;
+    copy_generic_tensor_metadata(like, this);
+    device_opt_ = device;
+    if (C10_UNLIKELY(extra_meta_ != nullptr)) extra_meta_.reset();  // names, and what a backend keeps
+  }
+  C10_NOINLINE void cover_unusual(const c10::TensorImpl* like) {
+    if (like->key_set().has(c10::DispatchKey::Python)) {
+      take_over_what_it_says(like);
+    } else {
+      copy_all_but_device(like);
+    }
+    if (like->is_conj()) _set_conj(true);
+    if (like->is_neg()) _set_neg(true);
+  }
   // A subclass in Python may have a shape of its own, or one of symbols, which is an error.
   void take_over_what_it_says(const c10::TensorImpl* like) {
     set_sizes_and_strides(like->sizes(), like->strides(), like->storage_offset());
@@ -74,11 +85,16 @@ std::pair<at::Tensor, c10::Storage> new_shell(c10::Device device) {
   return {std::move(tensor), std::move(storage)};
 }
 
+// An alias has no memory of its own, unless a kernel resized it.
+bool has_own_memory(c10::StorageImpl* alias) {
+  return alias->_mutable_data_ptr_no_checks().get_context() != nullptr;
+}
+
 void cover_memory(c10::StorageImpl* alias, const c10::Storage& source, c10::Device device) {
   const c10::StorageImpl* impl = source.unsafeGetStorageImpl();
-  alias->set_data_ptr_noswap(c10::DataPtr(writable_data(source), device));
-  alias->set_nbytes(impl->nbytes());
-  alias->set_resizable(impl->resizable());
+  alias->_mutable_data_ptr_no_checks() = c10::DataPtr(writable_data(source), device);
+  alias->unsafe_set_nbytes(impl->nbytes());
+  if (C10_UNLIKELY(alias->resizable() != impl->resizable())) alias->set_resizable(impl->resizable());
 }
 
 // A kernel written in Python may have looked at it, and Python objects remember.
@@ -101,11 +117,7 @@ class Shells {
   at::Tensor* next_tensor() { return tensors_.data() + lent_; }
   LentAliases::Loan* next_loan() { return loans_.data() + lent_; }
   void lend(c10::Device device) {
-    if (C10_UNLIKELY(lent_ == tensors_.size())) {  // never moves them: there is room
-      auto [tensor, storage] = new_shell(device);
-      tensors_.push_back(std::move(tensor));
-      loans_.push_back({std::move(storage), nullptr, 0, -1});
-    }
+    if (C10_UNLIKELY(lent_ == tensors_.size())) make_more(device);
     ++lent_;
   }
   void take_back(size_t count) { lent_ -= count; }
@@ -117,6 +129,13 @@ class Shells {
   }
 
  private:
+  // Never moves those that are there: there is room.
+  C10_NOINLINE void make_more(c10::Device device) {
+    auto [tensor, storage] = new_shell(device);
+    tensors_.push_back(std::move(tensor));
+    loans_.push_back({std::move(storage), nullptr, nullptr, 0, -1});
+  }
+
   static constexpr size_t kMost = 4096;  // an optimizer's lists are some hundreds long
   static constexpr size_t kSpare = 64;   // for copies, which take two and do not ask
   std::vector<at::Tensor> tensors_;
@@ -140,25 +159,57 @@ bool LentAliases::has_more(size_t count) const { return shells_.has_more(count);
 
 size_t LentAliases::lend(const at::Tensor& tensor) {
   const c10::Storage& source = tensor.unsafeGetTensorImpl()->unsafe_storage();
-  const int64_t before = storages_.find(source.unsafeGetStorageImpl());
-  const int64_t known = before < 0 ? -1 : alias_of(tensor, before);
-  if (known >= 0) return static_cast<size_t>(known);
-  const c10::Device device = alias_target().device(tensor.device().index());
-  shells_.lend(device);
-  storages_.add(source.unsafeGetStorageImpl());
-  const size_t number = count_++;
+  const int64_t before = last_over(source.unsafeGetStorageImpl());
+  if (C10_UNLIKELY(before >= 0)) return lend_beside(tensor, before);
+  const c10::Device device = alias_target().device(source.device().index());
+  const size_t number = lend_next(tensor, device);
   Loan& loan = loans_[number];
-  loan.original = &tensor;
-  loan.home = before < 0 ? number : loans_[before].home;
-  loan.before = before;
-  if (before < 0) cover_memory(loan.own.unsafeGetStorageImpl(), source, device);
+  loan.home = number;
+  loan.before = -1;
   Shell* alias = shell_of(aliases_[number]);
-  if (C10_UNLIKELY(before >= 0 || alias->device() != device)) {
-    alias->set_storage_keep_dtype(loans_[loan.home].own);
-    overlap_ |= before >= 0;
-  }
+  const bool moves = loan.own.device() != device;
+  cover_memory(loan.own.unsafeGetStorageImpl(), source, device);
+  if (C10_UNLIKELY(moves)) alias->set_storage_keep_dtype(loan.own);
   alias->cover(tensor.unsafeGetTensorImpl());
   return number;
+}
+
+size_t LentAliases::lend_next(const at::Tensor& tensor, c10::Device device) {
+  shells_.lend(device);
+  Loan& loan = loans_[count_];
+  loan.original = &tensor;
+  loan.source = tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+  return count_++;
+}
+
+C10_NOINLINE size_t LentAliases::lend_beside(const at::Tensor& tensor, int64_t before) {
+  const int64_t known = alias_of(tensor, before);
+  if (known >= 0) return static_cast<size_t>(known);
+  const size_t home = loans_[before].home;
+  const size_t number = lend_next(tensor, loans_[home].own.device());
+  Loan& loan = loans_[number];
+  loan.home = home;
+  loan.before = before;
+  overlap_ = true;
+  Shell* alias = shell_of(aliases_[number]);
+  alias->set_storage_keep_dtype(loans_[home].own);
+  alias->cover(tensor.unsafeGetTensorImpl());
+  return number;
+}
+
+int64_t LentAliases::last_over(const c10::StorageImpl* source) {
+  constexpr size_t kWalk = 16;  // as far as a table is slower
+  if (C10_UNLIKELY(count_ > kWalk)) return find_last_over(source);
+  for (size_t i = count_; i-- > 0;) {
+    if (loans_[i].source == source) return static_cast<int64_t>(i);
+  }
+  return -1;
+}
+
+C10_NOINLINE int64_t LentAliases::find_last_over(const c10::StorageImpl* source) {
+  if (storages_ == nullptr) storages_ = std::make_unique<AddressIndex>();
+  for (size_t i = storages_->size(); i < count_; ++i) storages_->add(loans_[i].source);
+  return storages_->find(source);
 }
 
 int64_t LentAliases::alias_of(const at::Tensor& tensor, int64_t before) {
@@ -195,7 +246,9 @@ int64_t LentAliases::find_storage(const c10::Storage& storage) const {
 
 LentAliases::~LentAliases() {
   if (C10_UNLIKELY(overlap_)) give_storages_back();
-  for (size_t i = 0; i < count_; ++i) take_back(i);
+  for (size_t i = 0; i < count_; ++i) {
+    if (C10_UNLIKELY(!may_be_lent_again(i) || shell_of(aliases_[i])->has_bits())) take_back(i);
+  }
   shells_.take_back(count_);
 }
 
@@ -208,18 +261,23 @@ void LentAliases::give_storages_back() const {
   }
 }
 
+// Whether nobody else holds it.
+bool LentAliases::may_be_lent_again(size_t number) const {
+  const at::Tensor& alias = aliases_[number];
+  const c10::Storage& own = loans_[number].own;
+  return alias.use_count() == 1 && own.use_count() == 2 && !has_own_memory(own.unsafeGetStorageImpl()) &&
+         !is_seen_by_python(alias, own);
+}
+
 // Throws nothing: hold_source() does not, and a tensor is small.
-void LentAliases::take_back(size_t number) const {
+C10_NOINLINE void LentAliases::take_back(size_t number) const {
   Loan& loan = loans_[number];
   at::Tensor& alias = aliases_[number];
-  const bool held = alias.use_count() != 1 || loan.own.use_count() != 2;
-  // Memory of its own: a kernel resized it, and the call has failed or it was not to be written.
-  const bool resized =
-      loan.own.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get_context() != nullptr;
-  if (C10_LIKELY(!held && !resized && !is_seen_by_python(alias, loan.own))) {
-    return shell_of(alias)->clear_bits();
+  if (may_be_lent_again(number)) return shell_of(alias)->clear_bits();
+  // With memory of its own, the call has failed or it was not to be written.
+  if (loan.home == number && !has_own_memory(loan.own.unsafeGetStorageImpl())) {
+    hold_source(loan.own, loan.original->storage());
   }
-  if (loan.home == number && !resized) hold_source(loan.own, loan.original->storage());
   std::tie(alias, loan.own) = new_shell(loan.own.device());
 }
 

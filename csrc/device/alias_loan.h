@@ -45,23 +45,32 @@ class LentAliases {
   struct Loan {
     c10::Storage own;  // the alias's, whether it lies over it or over an earlier one's
     const at::Tensor* original;
-    size_t home;     // the first loan over the same Storage
-    int64_t before;  // the last one over it before this one, or -1
+    const c10::StorageImpl* source;  // the original's
+    size_t home;                     // the first loan over the same Storage
+    int64_t before;                  // the last one over it before this one, or -1
   };
+  /// The last alias over `source`, -1 for none.
+  int64_t last_over(const c10::StorageImpl* source);
+  int64_t find_last_over(const c10::StorageImpl* source);
+  /// The next of the thread's aliases, over its own Storage, with no memory yet.
+  size_t lend_next(const at::Tensor& tensor, c10::Device device);
+  /// Where aliases over the same Storage are lent, `before` the last of them.
+  size_t lend_beside(const at::Tensor& tensor, int64_t before);
   /// The number of the alias of `tensor` itself, -1 for none; `before` is the last one over its Storage.
   int64_t alias_of(const at::Tensor& tensor, int64_t before);
   int64_t alias_by_address(const at::Tensor& tensor);
   /// Every alias lies over its own Storage again.
   void give_storages_back() const;
+  bool may_be_lent_again(size_t number) const;
   void take_back(size_t number) const;
 
   Shells& shells_;
   at::Tensor* const aliases_;  // the thread's, from the first that is free on
   Loan* const loans_;
   size_t count_ = 0;
-  bool overlap_ = false;                   // some lie over one Storage
-  AddressIndex storages_;                  // of the tensors
-  std::unique_ptr<AddressIndex> tensors_;  // once many of them share a Storage
+  bool overlap_ = false;                    // some lie over one Storage
+  std::unique_ptr<AddressIndex> storages_;  // of the tensors, once a walk is long
+  std::unique_ptr<AddressIndex> tensors_;   // once many of them share a Storage
 };
 
 /// The first tensor over whose Storage the calling thread has lent aliases that lie over `alias`; null where

@@ -5,6 +5,8 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
 
+#include <optional>
+
 #include "device/alias_target.h"
 #include "device/current_device.h"
 #include "device/host_redirect.h"
@@ -27,7 +29,8 @@ void name_device(c10::NotImplementedError& error, const c10::OperatorHandle& op,
 /// the device.
 template <typename Run>
 decltype(auto) run_on_alias(const c10::OperatorHandle& op, c10::DeviceIndex index, const Run& run) {
-  const c10::impl::ExcludeDispatchKeyGuard exclude(kOuterKeys);
+  std::optional<c10::impl::ExcludeDispatchKeyGuard> exclude;
+  if (!c10::impl::tls_local_dispatch_key_set().excluded_.has_all(kOuterKeys)) exclude.emplace(kOuterKeys);
   try {
     if (alias_target().type != c10::kCPU || alias_target().copies) return run();
     wait_before(op, index);

@@ -1,7 +1,6 @@
 #include "device/alias_storage.h"
 
 #include <c10/core/DeviceGuard.h>
-#include <c10/core/impl/COW.h>
 #include <c10/util/Exception.h>
 
 #include <memory>
@@ -102,11 +101,9 @@ c10::Storage device_storage(const at::Tensor& tensor) {
 
 }  // namespace
 
-void* writable_data(const c10::Storage& storage) {
-  c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
-  if (C10_LIKELY(!c10::impl::cow::is_cow_data_ptr(impl->data_ptr()))) return impl->mutable_data();
+void* own_copy(const c10::Storage& storage) {
   const c10::DeviceGuard guard(storage.device());
-  return impl->mutable_data();
+  return storage.unsafeGetStorageImpl()->mutable_data();
 }
 
 c10::Storage alias_storage(const c10::Storage& source, c10::Device device) {
@@ -161,7 +158,7 @@ at::Tensor tensor_over(c10::Storage storage, const at::Tensor& like, c10::Dispat
 
 at::Tensor relabelled(at::Tensor made, c10::Device device) {
   c10::TensorImpl* tensor = made.unsafeGetTensorImpl();
-  c10::Storage storage = made.storage();
+  c10::Storage storage = tensor->unsafe_storage();
   storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().unsafe_set_device(device);
   storage.unsafeGetStorageImpl()->set_allocator(&allocator());
   tensor->_change_backend_component_keys(device);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/impl/COWDeleter.h>
 
 namespace tefl::device {
 
@@ -12,9 +13,15 @@ c10::Storage alias_storage(const c10::Storage& source, c10::Device device);
 /// provider refuses the host access to it, which is warned of, the memory is kept without.
 void hold_source(const c10::Storage& alias, const c10::Storage& source) noexcept;
 
+/// What a copy-on-write Storage has once it is written.
+void* own_copy(const c10::Storage& storage);
 /// Where the bytes of a Storage of our device may be written: a copy-on-write one gets its own copy first, on
 /// its own device and not on the current one.
-void* writable_data(const c10::Storage& storage);
+inline void* writable_data(const c10::Storage& storage) {
+  c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
+  const bool copies = impl->data_ptr().get_deleter() == &c10::impl::cow::cow_deleter;
+  return C10_UNLIKELY(copies) ? own_copy(storage) : impl->mutable_data();
+}
 
 /// The Storage that alias_storage() was given to make `alias`, or an undefined one if it made it not.
 c10::Storage source_of(const c10::Storage& alias);

@@ -3,15 +3,20 @@
 namespace tefl::device {
 namespace {
 
-AliasTarget target{c10::kCPU, c10::DispatchKey::CPU, false};
+AliasTarget target_of(c10::DeviceType type, c10::DispatchKey key, bool copies) {
+  return {type, key, c10::DispatchKeySet(key), copies};
+}
+
+AliasTarget target = target_of(c10::kCPU, c10::DispatchKey::CPU, false);
 
 }  // namespace
 
 const AliasTarget& alias_target() noexcept { return target; }
 
 void set_alias_target(tefl_alias alias) {
-  target.copies = alias == TEFL_ALIAS_NONE;
-  if (alias == TEFL_ALIAS_CUDA) target = {c10::kCUDA, c10::DispatchKey::CUDA, false};
+  target = alias == TEFL_ALIAS_CUDA
+               ? target_of(c10::kCUDA, c10::DispatchKey::CUDA, false)
+               : target_of(c10::kCPU, c10::DispatchKey::CPU, /*copies=*/alias == TEFL_ALIAS_NONE);
 }
 
 }  // namespace tefl::device

@@ -3,15 +3,17 @@
 
 #include <c10/core/Device.h>
 #include <c10/core/DispatchKey.h>
+#include <c10/core/DispatchKeySet.h>
 
 #include "tefl_provider.h"
 
 namespace tefl::device {
 
-/// The alias device's type and dispatch key.
+/// The alias device's type and dispatch key, alone and as a set.
 struct AliasTarget {
   c10::DeviceType type;
   c10::DispatchKey key;
+  c10::DispatchKeySet keys;
   bool copies;  // what operators run on are copies in host memory: the device's can be used by nobody else
 
   /// The alias device of device `index`: the host, or the GPU of the same number.

@@ -6,18 +6,35 @@
 #include "device/refused.h"
 
 namespace tefl::device {
+namespace {
+
+constexpr c10::DispatchKeySet kOurs(c10::DispatchKey::PrivateUse1);
+
+}  // namespace
+
+DirectCall::DirectCall() = default;
+DirectCall::~DirectCall() = default;
 
 int64_t DirectCall::enter(const at::Tensor& tensor, bool written) {
-  if (C10_UNLIKELY(!tensor.defined())) return kNone;
-  const c10::Device device = tensor.device();
-  if (C10_UNLIKELY(device.type() != kType)) {
-    return device.is_cpu() && tensor.dim() == 0 && !written ? kNone : kRefused;
-  }
-  const bool plain =
-      tensor.unsafeGetTensorImpl()->unsafe_storage() && !tensor.is_quantized() && !tensor.is_nested();
-  if (C10_UNLIKELY(!plain)) return kRefused;
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  const c10::DispatchKeySet keys = impl->key_set();
+  const bool plain = keys.has_all(kOurs) && !keys.has(c10::DispatchKey::Python) && impl->unsafe_storage();
+  if (C10_UNLIKELY(!plain)) return enter_unusual(tensor, written);
+  const c10::Device device = impl->unsafe_storage().device();
   if (C10_UNLIKELY(has_operand() && device != device_)) return kRefused;
   if (C10_UNLIKELY(!lent_.has_more(1))) return kRefused;
+  device_ = device;
+  return static_cast<int64_t>(lent_.lend(tensor));
+}
+
+// No tensor, one that is elsewhere or of another kind, or a subclass in Python, which says where it is.
+C10_NOINLINE int64_t DirectCall::enter_unusual(const at::Tensor& tensor, bool written) {
+  if (!tensor.defined()) return kNone;
+  const c10::Device device = tensor.device();
+  if (device.type() != kType) return device.is_cpu() && tensor.dim() == 0 && !written ? kNone : kRefused;
+  const bool plain =
+      tensor.unsafeGetTensorImpl()->unsafe_storage() && !tensor.is_quantized() && !tensor.is_nested();
+  if (!plain || (has_operand() && device != device_) || !lent_.has_more(1)) return kRefused;
   device_ = device;
   return static_cast<int64_t>(lent_.lend(tensor));
 }
@@ -27,10 +44,16 @@ void DirectCall::adopt_written(const at::Tensor& alias, const at::Tensor& origin
 }
 
 at::Tensor DirectCall::result(at::Tensor made, const c10::OperatorHandle& op) {
+  const c10::TensorImpl* impl = made.unsafeGetTensorImpl();
+  const bool unseen = impl->key_set().has_all(alias_target().keys) && made.use_count() == 1 &&
+                      impl->unsafe_storage().use_count() == 1;
+  if (C10_LIKELY(unseen)) return relabelled(std::move(made), device());
+  return unusual_result(std::move(made), op);
+}
+
+C10_NOINLINE at::Tensor DirectCall::unusual_result(at::Tensor made, const c10::OperatorHandle& op) {
   if (!made.defined() || made.device().type() != alias_target().type) return made;
   require_strided(op, made, "returns");
-  const bool unseen = made.use_count() == 1 && made.storage().use_count() == 1;
-  if (C10_LIKELY(unseen)) return relabelled(std::move(made), device());
   return seen_elsewhere(std::move(made));
 }
 

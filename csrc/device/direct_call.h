@@ -17,6 +17,11 @@ namespace tefl::device {
 /// Lends aliases for a call's tensors, and makes the device's tensors of its results.
 class DirectCall {
  public:
+  DirectCall();
+  ~DirectCall();
+  DirectCall(const DirectCall&) = delete;
+  DirectCall& operator=(const DirectCall&) = delete;
+
   /// The number of the tensor's alias; kNone for a number on the host and for no tensor, which go in as they
   /// are; kRefused where the alias kernel must see to the call, which has other rules and the errors.
   int64_t enter(const at::Tensor& tensor, bool written);
@@ -38,6 +43,8 @@ class DirectCall {
   at::Tensor result(at::Tensor made, const c10::OperatorHandle& op);
 
  private:
+  int64_t enter_unusual(const at::Tensor& tensor, bool written);
+  at::Tensor unusual_result(at::Tensor made, const c10::OperatorHandle& op);
   static void adopt_written(const at::Tensor& alias, const at::Tensor& original);
   at::Tensor seen_elsewhere(at::Tensor made);
 

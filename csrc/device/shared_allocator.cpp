@@ -9,17 +9,19 @@ namespace {
 
 c10::DeviceAllocator& unstarted() { return *c10::getDeviceAllocator(alias_target().type); }
 
-// PyTorch's allocator works only once its own runtime has been set up.
+// PyTorch's allocator works only once its own runtime has been set up, and cannot be changed from then on:
+// looking it up takes a cast at run time.
 c10::DeviceAllocator& inner() {
   ensure_initialized();
-  return unstarted();
+  static c10::DeviceAllocator& allocator = unstarted();
+  return allocator;
 }
 
 class SharedAllocator final : public c10::DeviceAllocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
     c10::DataPtr data = inner().allocate(bytes);
-    data.unsafe_set_device(device_at(current_device()));
+    data.unsafe_set_device(device_at(data.device().index()));
     return data;
   }
   c10::DeleterFnPtr raw_deleter() const override { return inner().raw_deleter(); }
