@@ -41,6 +41,7 @@ class Shell final : public c10::TensorImpl {
     if (C10_UNLIKELY(like->key_set().has_any(kUnusual))) return cover_unusual(like);
     copy_all_but_device(like);
   }
+  bool is_on(c10::Device device) const { return device_opt_ == device; }
   bool has_bits() const { return key_set_.has_any(kBits); }
   /// What the next tensor may not have, undone while the dtype still allows it.
   void clear_bits() {
@@ -157,19 +158,19 @@ LentAliases::LentAliases()
 
 bool LentAliases::has_more(size_t count) const { return shells_.has_more(count); }
 
-size_t LentAliases::lend(const at::Tensor& tensor) {
+// Its Storage may be elsewhere by now: PyTorch puts what is copied on a write on the current device.
+size_t LentAliases::lend(const at::Tensor& tensor, c10::DeviceIndex index) {
   const c10::Storage& source = tensor.unsafeGetTensorImpl()->unsafe_storage();
   const int64_t before = last_over(source.unsafeGetStorageImpl());
   if (C10_UNLIKELY(before >= 0)) return lend_beside(tensor, before);
-  const c10::Device device = alias_target().device(source.device().index());
+  const c10::Device device = alias_target().device(index);
   const size_t number = lend_next(tensor, device);
   Loan& loan = loans_[number];
   loan.home = number;
   loan.before = -1;
   Shell* alias = shell_of(aliases_[number]);
-  const bool moves = loan.own.device() != device;
   cover_memory(loan.own.unsafeGetStorageImpl(), source, device);
-  if (C10_UNLIKELY(moves)) alias->set_storage_keep_dtype(loan.own);
+  if (C10_UNLIKELY(!alias->is_on(device))) alias->set_storage_keep_dtype(loan.own);
   alias->cover(tensor.unsafeGetTensorImpl());
   return number;
 }

@@ -27,8 +27,9 @@ class LentAliases {
 
   /// Whether a thread has so many left. It has thousands.
   bool has_more(size_t count) const;
-  /// Makes an alias of `tensor`, a strided one of our device, unless there is one; returns its number.
-  size_t lend(const at::Tensor& tensor);
+  /// Makes an alias of `tensor`, a strided one of our device `index`, unless there is one;
+  /// returns its number.
+  size_t lend(const at::Tensor& tensor, c10::DeviceIndex index);
 
   size_t size() const { return count_; }
   /// By number, one after the other.

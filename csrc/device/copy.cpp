@@ -101,7 +101,7 @@ void copy_by_alias(const at::Tensor& source, const at::Tensor& destination, bool
   if (on_device(destination)) wait_for_host(destination);
   if (on_device(source) && !share_memory(source, destination)) wait_for_host(source);
   const auto seen = [&](const at::Tensor& tensor) {
-    return on_device(tensor) ? lent.alias(lent.lend(tensor)) : tensor;
+    return on_device(tensor) ? lent.alias(lent.lend(tensor, tensor.device().index())) : tensor;
   };
   const at::Tensor from = seen(source), to = seen(destination);
   to.copy_(from, non_blocking);

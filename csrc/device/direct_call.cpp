@@ -20,11 +20,11 @@ int64_t DirectCall::enter(const at::Tensor& tensor, bool written) {
   const c10::DispatchKeySet keys = impl->key_set();
   const bool plain = keys.has_all(kOurs) && !keys.has(c10::DispatchKey::Python) && impl->unsafe_storage();
   if (C10_UNLIKELY(!plain)) return enter_unusual(tensor, written);
-  const c10::Device device = impl->unsafe_storage().device();
+  const c10::Device device = impl->device();
   if (C10_UNLIKELY(has_operand() && device != device_)) return kRefused;
   if (C10_UNLIKELY(!lent_.has_more(1))) return kRefused;
   device_ = device;
-  return static_cast<int64_t>(lent_.lend(tensor));
+  return static_cast<int64_t>(lent_.lend(tensor, device.index()));
 }
 
 // No tensor, one that is elsewhere or of another kind, or a subclass in Python, which says where it is.
@@ -36,7 +36,7 @@ C10_NOINLINE int64_t DirectCall::enter_unusual(const at::Tensor& tensor, bool wr
       tensor.unsafeGetTensorImpl()->unsafe_storage() && !tensor.is_quantized() && !tensor.is_nested();
   if (!plain || (has_operand() && device != device_) || !lent_.has_more(1)) return kRefused;
   device_ = device;
-  return static_cast<int64_t>(lent_.lend(tensor));
+  return static_cast<int64_t>(lent_.lend(tensor, device.index()));
 }
 
 void DirectCall::adopt_written(const at::Tensor& alias, const at::Tensor& original) {

@@ -366,3 +366,18 @@ def test_results_that_share_memory_share_it_on_the_device():
 def test_a_list_with_tensors_elsewhere_is_refused():
     with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
         torch.cat([torch.ones(2, device="maca"), torch.ones(2)])
+
+
+@pytest.mark.sim_only("a GPU cannot read another one's memory; PyTorch leaves CUDA's tensors in that state too")
+@pytest.mark.parametrize("op", [torch.neg, lambda x: torch.roll(x, 0), lambda x: x.clone()])
+def test_a_tensors_device_is_its_own_word_wherever_its_memory_was_put(op):
+    """PyTorch puts what is copied on a write on the current device, under a tensor of another one."""
+    x = torch.arange(1 << 20, dtype=torch.float32, device="maca:1")
+    lazy = torch._lazy_clone(x)
+    lazy.data_ptr()
+    assert (lazy.device.index, lazy.untyped_storage().device.index) == (1, 0)
+    result = op(lazy)
+    assert result.device == lazy.device
+    torch.testing.assert_close(result.cpu(), op(x.cpu()))
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+        torch.add(lazy, torch.ones(1 << 20, device="maca:0"))
