@@ -105,8 +105,6 @@ class DirectKernel<Result(Arguments...)> final : public c10::OperatorKernel {
     }
   }
 
-  static constexpr c10::DispatchKeySet kOurs{c10::DispatchKey::PrivateUse1};
-
   c10::OperatorHandle op_;
   c10::TypedOperatorHandle<Result(Arguments...)> on_alias_;
   c10::KernelFunction general_;

@@ -28,6 +28,8 @@ class OutsideInferenceMode {
   const c10::AutogradState before_;
 };
 
+constexpr size_t kWalk = 16;  // as far as a table is slower
+
 constexpr c10::DispatchKeySet kBits({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
 constexpr c10::DispatchKeySet kUnusual = kBits | c10::DispatchKeySet(c10::DispatchKey::Python);
 
@@ -199,7 +201,6 @@ C10_NOINLINE size_t LentAliases::lend_beside(const at::Tensor& tensor, int64_t b
 }
 
 int64_t LentAliases::last_over(const c10::StorageImpl* source) {
-  constexpr size_t kWalk = 16;  // as far as a table is slower
   if (C10_UNLIKELY(count_ > kWalk)) return find_last_over(source);
   for (size_t i = count_; i-- > 0;) {
     if (loans_[i].source == source) return static_cast<int64_t>(i);
@@ -214,8 +215,7 @@ C10_NOINLINE int64_t LentAliases::find_last_over(const c10::StorageImpl* source)
 }
 
 int64_t LentAliases::alias_of(const at::Tensor& tensor, int64_t before) {
-  constexpr int kWalk = 16;  // as far as a table is slower
-  int steps = 0;
+  size_t steps = 0;
   for (int64_t i = before; i >= 0; i = loans_[i].before) {
     if (loans_[i].original->is_same(tensor)) return i;
     if (++steps == kWalk) return alias_by_address(tensor);

@@ -6,11 +6,6 @@
 #include "device/refused.h"
 
 namespace tefl::device {
-namespace {
-
-constexpr c10::DispatchKeySet kOurs(c10::DispatchKey::PrivateUse1);
-
-}  // namespace
 
 DirectCall::DirectCall() = default;
 DirectCall::~DirectCall() = default;
@@ -20,11 +15,7 @@ int64_t DirectCall::enter(const at::Tensor& tensor, bool written) {
   const c10::DispatchKeySet keys = impl->key_set();
   const bool plain = keys.has_all(kOurs) && !keys.has(c10::DispatchKey::Python) && impl->unsafe_storage();
   if (C10_UNLIKELY(!plain)) return enter_unusual(tensor, written);
-  const c10::Device device = impl->device();
-  if (C10_UNLIKELY(has_operand() && device != device_)) return kRefused;
-  if (C10_UNLIKELY(!lent_.has_more(1))) return kRefused;
-  device_ = device;
-  return static_cast<int64_t>(lent_.lend(tensor, device.index()));
+  return lend(tensor, impl->device());
 }
 
 // No tensor, one that is elsewhere or of another kind, or a subclass in Python, which says where it is.
@@ -34,7 +25,12 @@ C10_NOINLINE int64_t DirectCall::enter_unusual(const at::Tensor& tensor, bool wr
   if (device.type() != kType) return device.is_cpu() && tensor.dim() == 0 && !written ? kNone : kRefused;
   const bool plain =
       tensor.unsafeGetTensorImpl()->unsafe_storage() && !tensor.is_quantized() && !tensor.is_nested();
-  if (!plain || (has_operand() && device != device_) || !lent_.has_more(1)) return kRefused;
+  return plain ? lend(tensor, device) : kRefused;
+}
+
+int64_t DirectCall::lend(const at::Tensor& tensor, c10::Device device) {
+  if (C10_UNLIKELY(has_operand() && device != device_)) return kRefused;
+  if (C10_UNLIKELY(!lent_.has_more(1))) return kRefused;
   device_ = device;
   return static_cast<int64_t>(lent_.lend(tensor, device.index()));
 }

@@ -14,6 +14,9 @@
 
 namespace tefl::device {
 
+/// What a tensor of the device has, unless it is of a kind of its own.
+constexpr c10::DispatchKeySet kOurs(c10::DispatchKey::PrivateUse1);
+
 /// Lends aliases for a call's tensors, and makes the device's tensors of its results.
 class DirectCall {
  public:
@@ -44,6 +47,7 @@ class DirectCall {
 
  private:
   int64_t enter_unusual(const at::Tensor& tensor, bool written);
+  int64_t lend(const at::Tensor& tensor, c10::Device device);
   at::Tensor unusual_result(at::Tensor made, const c10::OperatorHandle& op);
   static void adopt_written(const at::Tensor& alias, const at::Tensor& original);
   at::Tensor seen_elsewhere(at::Tensor made);
