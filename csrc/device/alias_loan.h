@@ -13,6 +13,13 @@ namespace tefl::device {
 
 class Shells;
 
+/// Whether it is a tensor of ours with nothing special about it, of which C++ knows all there is to know.
+inline bool is_plain(const c10::TensorImpl* tensor) {
+  constexpr c10::DispatchKeySet kOurs(c10::DispatchKey::PrivateUse1);
+  const c10::DispatchKeySet keys = tensor->key_set();
+  return keys.has_all(kOurs) && !keys.has(c10::DispatchKey::Python) && tensor->unsafe_storage();
+}
+
 /// The aliases of one call's tensors, which outlive it: the memory stays theirs. Tensors that share a Storage
 /// get aliases that share one, and a tensor passed twice is one alias, so that the alias device's kernels see
 /// overlaps and in-place use. An alias that somebody still holds at the end owns its memory from then on, and
@@ -30,6 +37,10 @@ class LentAliases {
   /// Makes an alias of `tensor`, a strided one of our device `index`, unless there is one;
   /// returns its number.
   size_t lend(const at::Tensor& tensor, c10::DeviceIndex index);
+  /// The same for a list of tensors, in less time than one by one: from the first on, as far as they are
+  /// plain ones of `device` and share no Storage with those that are lent. Returns how many; their numbers
+  /// are in a row. There must be more than the list is long.
+  size_t lend_row(at::TensorList tensors, c10::Device device);
 
   size_t size() const { return count_; }
   /// By number, one after the other.
@@ -46,13 +57,18 @@ class LentAliases {
   struct Loan {
     c10::Storage own;  // the alias's, whether it lies over it or over an earlier one's
     const at::Tensor* original;
-    const c10::StorageImpl* source;  // the original's
-    size_t home;                     // the first loan over the same Storage
-    int64_t before;                  // the last one over it before this one, or -1
+    c10::StorageImpl* source;  // the original's
+    int64_t home;              // the first loan over the same Storage; -1: this one
+    int64_t before;            // the last one over it before this one, or -1
   };
-  /// The last alias over `source`, -1 for none.
+  /// Whether it lies over its own Storage.
+  bool is_first(size_t number) const { return loans_[number].home < 0; }
+  /// The last alias over `source`, -1 for none; the next one lent is the last from now on.
   int64_t last_over(const c10::StorageImpl* source);
-  int64_t find_last_over(const c10::StorageImpl* source);
+  int64_t last_of_many_over(const c10::StorageImpl* source);
+  void last_stays(const c10::StorageImpl* source, int64_t number);
+  /// An alias of a tensor whose Storage none is over.
+  size_t lend_first(const at::Tensor& tensor, c10::Device device);
   /// The next of the thread's aliases, over its own Storage, with no memory yet.
   size_t lend_next(const at::Tensor& tensor, c10::Device device);
   /// Where aliases over the same Storage are lent, `before` the last of them.
@@ -62,16 +78,15 @@ class LentAliases {
   int64_t alias_by_address(const at::Tensor& tensor);
   /// Every alias lies over its own Storage again.
   void give_storages_back() const;
-  bool may_be_lent_again(size_t number) const;
+  void forget_overlap() const;
   void take_back(size_t number) const;
 
   Shells& shells_;
   at::Tensor* const aliases_;  // the thread's, from the first that is free on
   Loan* const loans_;
   size_t count_ = 0;
-  bool overlap_ = false;                    // some lie over one Storage
-  std::unique_ptr<AddressIndex> storages_;  // of the tensors, once a walk is long
-  std::unique_ptr<AddressIndex> tensors_;   // once many of them share a Storage
+  bool overlap_ = false;                   // some lie over one Storage
+  std::unique_ptr<AddressIndex> tensors_;  // once many of them share a Storage
 };
 
 /// The first tensor over whose Storage the calling thread has lent aliases that lie over `alias`; null where

@@ -58,6 +58,20 @@ c10::DispatchKey key_of(c10::DeviceType type) {
   return type == kType ? c10::DispatchKey::PrivateUse1 : alias_target().key;
 }
 
+// What says of a tensor where it is. PyTorch's functions that change it ask for the backends' keys anew each
+// time, and count the Storage's holders up and down; and this is for each result of each operator.
+struct Label : c10::TensorImpl {
+  static constexpr c10::DispatchKeySet c10::TensorImpl::* keys = &Label::key_set_;
+  static constexpr std::optional<c10::Device> c10::TensorImpl::* device = &Label::device_opt_;
+};
+
+// `keys` of a tensor of the alias device, as they are for ours.
+c10::DispatchKeySet with_our_keys(c10::DispatchKeySet keys) {
+  constexpr auto kAutocast = c10::DispatchKeySet(c10::DispatchKey::AutocastPrivateUse1);
+  constexpr auto kBackend = c10::DispatchKeySet(c10::BackendComponent::PrivateUse1Bit);
+  return (keys - alias_target().autocast).remove_backend(alias_target().backend) | kAutocast | kBackend;
+}
+
 void check_can_alias(const char* function) {
   TORCH_CHECK(
       !alias_target().copies, function, ": the memory of ", device_name(),
@@ -158,11 +172,11 @@ at::Tensor tensor_over(c10::Storage storage, const at::Tensor& like, c10::Dispat
 
 at::Tensor relabelled(at::Tensor made, c10::Device device) {
   c10::TensorImpl* tensor = made.unsafeGetTensorImpl();
-  c10::Storage storage = tensor->unsafe_storage();
-  storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().unsafe_set_device(device);
-  storage.unsafeGetStorageImpl()->set_allocator(&allocator());
-  tensor->_change_backend_component_keys(device);
-  tensor->set_storage_keep_dtype(std::move(storage));  // whose device is the tensor's from now on
+  c10::StorageImpl* storage = tensor->unsafe_storage().unsafeGetStorageImpl();
+  storage->_mutable_data_ptr_no_checks().unsafe_set_device(device);
+  storage->set_allocator(&allocator());
+  tensor->*Label::keys = with_our_keys(tensor->*Label::keys);
+  tensor->*Label::device = device;
   return made;
 }
 

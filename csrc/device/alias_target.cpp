@@ -4,7 +4,9 @@ namespace tefl::device {
 namespace {
 
 AliasTarget target_of(c10::DeviceType type, c10::DispatchKey key, bool copies) {
-  return {type, key, c10::DispatchKeySet(key), copies};
+  const auto backend = c10::toBackendComponent(key);
+  return {type,  key, c10::DispatchKeySet(key), backend, c10::getAutocastRelatedKeySetFromBackend(backend),
+          copies};
 }
 
 AliasTarget target = target_of(c10::kCPU, c10::DispatchKey::CPU, false);

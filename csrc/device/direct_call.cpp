@@ -12,10 +12,14 @@ DirectCall::~DirectCall() = default;
 
 int64_t DirectCall::enter(const at::Tensor& tensor, bool written) {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  const c10::DispatchKeySet keys = impl->key_set();
-  const bool plain = keys.has_all(kOurs) && !keys.has(c10::DispatchKey::Python) && impl->unsafe_storage();
-  if (C10_UNLIKELY(!plain)) return enter_unusual(tensor, written);
+  if (C10_UNLIKELY(!is_plain(impl))) return enter_unusual(tensor, written);
   return lend(tensor, impl->device());
+}
+
+size_t DirectCall::enter_row(at::TensorList tensors) {
+  if (tensors.empty() || !is_plain(tensors.front().unsafeGetTensorImpl())) return 0;
+  if (!has_operand()) device_ = tensors.front().device();
+  return lent_.lend_row(tensors, device_);
 }
 
 // No tensor, one that is elsewhere or of another kind, or a subclass in Python, which says where it is.
@@ -56,15 +60,16 @@ C10_NOINLINE at::Tensor DirectCall::unusual_result(at::Tensor made, const c10::O
 // A result that is an argument, or shares memory with one or with another result.
 at::Tensor DirectCall::seen_elsewhere(at::Tensor made) {
   constexpr auto kKey = c10::DispatchKey::PrivateUse1;
-  for (const auto& [theirs, ours] : made_) {
+  if (made_ == nullptr) made_ = std::make_unique<Made>();
+  for (const auto& [theirs, ours] : *made_) {
     if (theirs.is_alias_of(made.storage())) return tensor_over(ours, made, kKey);
   }
   const int64_t same = lent_.find(made);
   if (same >= 0) return lent_.original(static_cast<size_t>(same));
   const int64_t over = lent_.find_storage(made.storage());
   if (over >= 0) return tensor_over(lent_.original(static_cast<size_t>(over)).storage(), made, kKey);
-  made_.emplace_back(made.storage(), alias_storage(made.storage(), device_));
-  return tensor_over(made_.back().second, made, kKey);
+  made_->emplace_back(made.storage(), alias_storage(made.storage(), device_));
+  return tensor_over(made_->back().second, made, kKey);
 }
 
 }  // namespace tefl::device

@@ -6,6 +6,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -29,10 +30,14 @@ class DirectCall {
   /// are; kRefused where the alias kernel must see to the call, which has other rules and the errors.
   int64_t enter(const at::Tensor& tensor, bool written);
   static constexpr int64_t kNone = -1, kRefused = -2;
+  /// Enters the first tensors of a list that there is room for, as far as they are plain and new; returns how
+  /// many. Their numbers are in a row, up to the last of all.
+  size_t enter_row(at::TensorList tensors);
 
   /// Whether so many more tensors may enter.
   bool has_room(size_t tensors) const { return lent_.has_more(tensors); }
   bool has_operand() const { return lent_.size() != 0; }
+  int64_t entered() const { return static_cast<int64_t>(lent_.size()); }
   /// The device that the call is for; only with an operand.
   c10::Device device() const { return device_; }
   at::Tensor* aliases() { return lent_.aliases(); }
@@ -47,14 +52,15 @@ class DirectCall {
 
  private:
   int64_t enter_unusual(const at::Tensor& tensor, bool written);
-  int64_t lend(const at::Tensor& tensor, c10::Device device);
+  C10_ALWAYS_INLINE int64_t lend(const at::Tensor& tensor, c10::Device device);
   at::Tensor unusual_result(at::Tensor made, const c10::OperatorHandle& op);
   static void adopt_written(const at::Tensor& alias, const at::Tensor& original);
   at::Tensor seen_elsewhere(at::Tensor made);
 
   LentAliases lent_;
   c10::Device device_{c10::kCPU};
-  std::vector<std::pair<c10::Storage, c10::Storage>> made_;  // shared by results: the alias's, ours
+  using Made = std::vector<std::pair<c10::Storage, c10::Storage>>;  // the alias's, ours
+  std::unique_ptr<Made> made_;                                      // once results share memory
 };
 
 /// How an argument of type `Argument` goes in: as it is, but for tensors.
@@ -108,28 +114,36 @@ struct Passed<const std::optional<at::Tensor>&> {
   void leave(DirectCall&) {}
 };
 
-/// Lists, written or not: kernels of lists resize nothing. Where all of a list's aliases are new, they are
-/// the list that goes in.
+/// Lists, written or not: kernels of lists resize nothing. Where all of a list's aliases are new, they lie in
+/// a row and are the list that goes in.
 struct PassedList {
-  std::vector<int64_t> numbers;
+  int64_t first = 0;
+  size_t in_a_row = 0;           // so many from the first on, or none
+  std::vector<int64_t> numbers;  // of all, where they are not
   std::vector<at::Tensor> held;
-  bool in_a_row = true;
   template <typename List>
   bool enter(DirectCall& call, const List& tensors) {
     if (C10_UNLIKELY(!call.has_room(tensors.size()))) return false;
-    numbers.reserve(tensors.size());
+    if constexpr (std::is_same_v<List, at::TensorList>) {
+      first = call.entered();
+      in_a_row = call.enter_row(tensors);
+      return in_a_row == tensors.size() || enter_rest(call, tensors.slice(in_a_row));
+    } else {
+      return enter_rest(call, tensors);
+    }
+  }
+  template <typename List>
+  bool enter_rest(DirectCall& call, const List& tensors) {
     for (const at::Tensor& tensor : tensors) {
       const int64_t number = call.enter(tensor, /*written=*/false);
-      if (number == DirectCall::kRefused) return false;
-      if (!numbers.empty() && number != numbers.back() + 1) in_a_row = false;
-      numbers.push_back(number);
+      if (C10_UNLIKELY(number == DirectCall::kRefused)) return false;
+      note(number);
     }
-    if (numbers.empty() || numbers.front() < 0) in_a_row = false;
     return true;
   }
   template <typename List>
   at::TensorList alias(DirectCall& call, const List& tensors) {
-    if (in_a_row) return {call.aliases() + numbers.front(), numbers.size()};
+    if (numbers.empty()) return {call.aliases() + first, in_a_row};
     held.reserve(numbers.size());
     auto number = numbers.begin();
     for (const at::Tensor& tensor : tensors) {
@@ -139,6 +153,18 @@ struct PassedList {
     return held;
   }
   void leave(DirectCall&) { held.clear(); }
+
+ private:
+  void note(int64_t number) {
+    const bool next =
+        number >= 0 && numbers.empty() && (in_a_row == 0 || number == first + static_cast<int64_t>(in_a_row));
+    if (C10_LIKELY(next)) {
+      if (in_a_row++ == 0) first = number;
+      return;
+    }
+    for (; in_a_row != 0; --in_a_row) numbers.push_back(first++);
+    numbers.push_back(number);
+  }
 };
 
 template <>

@@ -290,6 +290,47 @@ def test_a_call_sees_nothing_of_the_tensors_of_the_call_before(first):
         torch.testing.assert_close(got.cpu(), wanted, equal_nan=True)
 
 
+LAYOUTS = {
+    "as allocated": lambda x: x.view(2, 3, 4, 5),
+    "transposed": lambda x: x.view(12, 10).t(),
+    "with gaps": lambda x: x.view(12, 10)[::2, ::3],
+    "with an offset": lambda x: x[7:],
+    "expanded": lambda x: x[:1].expand(3, 4),
+    "of one row": lambda x: x[:5].view(1, 1, 5, 1),
+    "channels last": lambda x: x.view(2, 4, 5, 3).permute(0, 3, 1, 2),
+    "channels last, with gaps": lambda x: x.view(2, 4, 5, 3).permute(0, 3, 1, 2)[:, :, ::2],
+    "channels last, of three dimensions": lambda x: x.view(2, 2, 2, 5, 3).permute(0, 4, 1, 2, 3),
+    "of seven dimensions": lambda x: x.view(1, 2, 3, 1, 4, 1, 5).transpose(1, 4),
+    "of no dimension": lambda x: x[3],
+    "of no element": lambda x: x[:0].view(0, 3),
+    "of doubles": lambda x: x.double(),
+    "of bytes": lambda x: x.byte().view(4, 30),
+}
+
+
+def laid_out(x: torch.Tensor) -> tuple[object, ...]:
+    """What kernels ask a tensor for; empty_like() goes by how dense it is, and in which order."""
+    formats = (torch.contiguous_format, torch.channels_last, torch.channels_last_3d)
+    contiguous = [x.is_contiguous(memory_format=each) for each in formats]
+    like = torch.empty_like(x).stride()
+    return x.dtype, x.shape, x.stride(), x.storage_offset(), x.numel(), contiguous, like
+
+
+@pytest.mark.parametrize("names", [list(LAYOUTS), list(LAYOUTS)[::-1]], ids=["forwards", "backwards"])
+def test_a_kernel_sees_its_argument_laid_out_as_it_is(replace, names):
+    """Whatever the alias was lent for before."""
+    seen = []
+
+    def kernel(x: torch.Tensor) -> torch.Tensor:
+        seen.append(laid_out(x))
+        return torch.zeros((), device=x.device)
+
+    replace(kernel)
+    for name in names:
+        run(LAYOUTS[name](torch.arange(120.0, device="maca")))
+    assert seen == [laid_out(LAYOUTS[name](torch.arange(120.0))) for name in names]
+
+
 def test_an_out_that_was_resized_leaves_the_next_one_alone():
     one = torch.ones(5, device="maca")
     small, other = (torch.empty(0, device="maca") for _ in range(2))
@@ -318,54 +359,6 @@ def test_after_inference_mode_operators_write_in_place_as_before():
     thread.start()
     thread.join(60)
     assert seen == [[4] * 3, [2] * 3, [2] * 3]
-
-
-# --------------------------------------------------------------------------------------------------- lists --
-
-
-def lists(device: str) -> dict[str, list[torch.Tensor]]:
-    """Lists whose tensors are new, the same, or share memory."""
-    base = torch.arange(80.0, device=device)
-    apart = [base[i : i + 2].clone() for i in range(0, 80, 2)]
-    return {
-        "few": apart[:3],
-        "many": apart,
-        "slices": list(base.split(2)),
-        "one in many places": [apart[0], apart[1], apart[0], apart[0]],
-        "another order": apart[::-1],
-    }
-
-
-@pytest.mark.parametrize("first", lists("cpu"))
-@pytest.mark.parametrize("second", lists("cpu"))
-def test_lists_may_share_tensors_and_memory(first, second):
-    def results(device: str) -> list[torch.Tensor]:
-        all_lists = lists(device)
-        a, b = all_lists[first], all_lists[second]
-        count = min(len(a), len(b))
-        a, b = a[:count], b[:count]
-        made = [torch.cat(a), torch.cat(b), torch.cat(a + b), torch.stack(b)]
-        made += [*torch._foreach_add(a, b), *torch._foreach_mul(a, 2), *torch._foreach_norm(b)]
-        if first != "one in many places" and second == first:
-            torch._foreach_addcmul_(a, b, b, value=0.5)
-        return [*made, *a]
-
-    for got, wanted in zip(results("maca"), results("cpu"), strict=True):
-        assert got.device.type == "maca"
-        torch.testing.assert_close(got.cpu(), wanted)
-
-
-def test_results_that_share_memory_share_it_on_the_device():
-    """CUDA's kernel makes all norms in one piece of memory."""
-    norms = torch._foreach_norm([torch.full((4,), float(i), device="maca") for i in range(20)])
-    assert [norm.item() for norm in norms] == [2.0 * i for i in range(20)]
-    norms[3].fill_(-1)
-    assert torch.stack(norms).tolist() == [2.0 * i if i != 3 else -1 for i in range(20)]
-
-
-def test_a_list_with_tensors_elsewhere_is_refused():
-    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
-        torch.cat([torch.ones(2, device="maca"), torch.ones(2)])
 
 
 @pytest.mark.sim_only("a GPU cannot read another one's memory")

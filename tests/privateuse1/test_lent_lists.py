@@ -1,0 +1,140 @@
+"""Lists of tensors are lent to kernels tensor for tensor: those that share memory share it there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from claimed import ALIAS
+from test_subclass_shapes import ANSWERS
+
+pytestmark = pytest.mark.usefixtures("maca")
+
+
+def lists(device: str) -> dict[str, list[torch.Tensor]]:
+    """Lists whose tensors are new, the same, or share memory."""
+    base = torch.arange(80.0, device=device)
+    apart = [base[i : i + 2].clone() for i in range(0, 80, 2)]
+    return {
+        "few": apart[:3],
+        "many": apart,
+        "slices": list(base.split(2)),
+        "one in many places": [apart[0], apart[1], apart[0], apart[0]],
+        "another order": apart[::-1],
+    }
+
+
+@pytest.mark.parametrize("first", lists("cpu"))
+@pytest.mark.parametrize("second", lists("cpu"))
+def test_lists_may_share_tensors_and_memory(first, second):
+    def results(device: str) -> list[torch.Tensor]:
+        all_lists = lists(device)
+        a, b = all_lists[first], all_lists[second]
+        count = min(len(a), len(b))
+        a, b = a[:count], b[:count]
+        made = [torch.cat(a), torch.cat(b), torch.cat(a + b), torch.stack(b)]
+        made += [*torch._foreach_add(a, b), *torch._foreach_mul(a, 2), *torch._foreach_norm(b)]
+        if first != "one in many places" and second == first:
+            torch._foreach_addcmul_(a, b, b, value=0.5)
+        return [*made, *a]
+
+    for got, wanted in zip(results("maca"), results("cpu"), strict=True):
+        assert got.device.type == "maca"
+        torch.testing.assert_close(got.cpu(), wanted)
+
+
+def test_results_that_share_memory_share_it_on_the_device():
+    """CUDA's kernel makes all norms in one piece of memory."""
+    norms = torch._foreach_norm([torch.full((4,), float(i), device="maca") for i in range(20)])
+    assert [norm.item() for norm in norms] == [2.0 * i for i in range(20)]
+    norms[3].fill_(-1)
+    assert torch.stack(norms).tolist() == [2.0 * i if i != 3 else -1 for i in range(20)]
+
+
+def test_a_list_with_tensors_elsewhere_is_refused():
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+        torch.cat([torch.ones(2, device="maca"), torch.ones(2)])
+
+
+# -------------------------------------------------------------------------------------- what kernels see --
+
+Lists = list[list[torch.Tensor]]
+
+
+@pytest.fixture
+def seen() -> Iterator[Lists]:
+    """The lists that the alias device's kernels of torch.cat and torch._fused_adamw_ are called with."""
+    lists: Lists = []
+    library = torch.library.Library("aten", "IMPL")
+
+    def cat(tensors: list[torch.Tensor], dim: int = 0) -> torch.Tensor:
+        lists.append(tensors)
+        return torch.zeros(1, device=tensors[0].device)
+
+    def fused(*tensors: list[torch.Tensor], **_: object) -> None:
+        lists.extend(tensors)
+
+    library.impl("cat", cat, ALIAS.upper(), allow_override=True)
+    library.impl("_fused_adamw_", fused, ALIAS.upper(), allow_override=True)
+    yield lists
+    library._destroy()
+
+
+def fused_adamw(tensors: list[torch.Tensor]) -> None:
+    options = {"lr": 0.1, "beta1": 0.9, "beta2": 0.9, "weight_decay": 0, "eps": 1e-8}
+    torch._fused_adamw_(tensors, tensors, [], [], [], [], **options, amsgrad=False, maximize=False)
+
+
+def first_over_the_same(tensors: list[torch.Tensor]) -> list[int]:
+    """For each tensor the number of the first one in the same memory."""
+    storages = [tensor.untyped_storage()._cdata for tensor in tensors]
+    return [storages.index(each) for each in storages]
+
+
+OVERLAPS: dict[str, Callable[[list[torch.Tensor]], list[torch.Tensor]]] = {
+    "none": lambda apart: apart,
+    "at once": lambda apart: [apart[0], apart[0], *apart],
+    "late": lambda apart: [*apart, apart[3], apart[39], apart[3][1:]],
+    "with a view, again and again": lambda apart: [view for x in apart for view in (x, x[1:], x)],
+    "in the middle": lambda apart: [*apart[:20], apart[2][:1], *apart[20:], apart[25].view(1, 2)],
+}
+
+
+@pytest.mark.parametrize("call", [torch.cat, fused_adamw])
+@pytest.mark.parametrize("overlap", OVERLAPS)
+def test_kernels_see_which_tensors_of_a_list_share_memory(seen, call, overlap):
+    for _ in range(2):  # the second call finds what the first has left
+        tensors = OVERLAPS[overlap]([torch.ones(2, device="maca") for _ in range(40)])
+        seen.clear()
+        call(tensors)
+        assert first_over_the_same(seen[0]) == first_over_the_same(tensors)
+        assert all(len(each) in (0, len(tensors)) for each in seen)
+        for each in seen:
+            assert [x.shape for x in each] == [x.shape for x in tensors][: len(each)]
+
+
+class Busy(torch.Tensor):
+    """Calls an operator with a long list of tensors of its own whenever it is asked for its shape."""
+
+    others: list[torch.Tensor]
+    found: torch.Tensor
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        torch._amp_foreach_non_finite_check_and_unscale_(cls.others, cls.found, cls.others[0].new_tensor(0.5))
+        return ANSWERS.get(function, NotImplemented)
+
+
+@pytest.mark.parametrize("call", [torch.cat, fused_adamw])
+def test_a_call_in_the_middle_of_a_call_leaves_it_its_own(seen, call):
+    """A subclass in Python is asked while the list is lent, with tensors before and behind it."""
+    apart = [torch.ones(2, device="maca") for _ in range(40)]
+    Busy.others = [torch.ones(2, device="maca") for _ in range(60)]
+    Busy.found = torch.zeros(1, device="maca")
+    busy = torch.Tensor._make_subclass(Busy, apart[0].clone(), dispatch_sizes_strides_policy="sizes")
+    tensors = [*apart, busy, apart[1], apart[39][:1], apart[39], *apart[:3]]
+    with torch._C._DisableTorchDispatch():
+        call(tensors)
+    assert max(x.max().item() for x in Busy.others) < 1  # it was asked
+    assert first_over_the_same(seen[0]) == first_over_the_same(tensors)
