@@ -4,9 +4,10 @@
     python benchmarks/step_turns.py --names cuda maca --provider cuda --sizes several --how ddp --ranks 2
 
 Several processes train under each name, each when it is told to: so many steps, then the next one's. What the
-machine does meanwhile falls on all, and processes of the same rank keep to the same cores. Processes of one
-name differ too, as by where their memory lies: each counts by the median of its turns, and the interval is a
-bootstrap over processes. With --how each is several ranks, a process each; the slowest one's time counts.
+machine does meanwhile falls on all. Cores differ, and a thread stays where it is: in every round of turns all
+processes move to other cores, the same for those of the same rank. Processes of one name differ too, as by
+where their memory lies: each counts by the median of its turns, and the interval is a bootstrap over
+processes. With --how each is several ranks, a process each; the slowest one's time counts.
 """
 
 from __future__ import annotations
@@ -58,26 +59,31 @@ class Setting:
 # ------------------------------------------------------------------------------------- in a process --
 
 
-def keep_to_cores(rank: int) -> None:
-    """Bind every thread of this process, those of the GPU's driver too, to the cores of its rank."""
-    cores = sorted(os.sched_getaffinity(0))
-    own = cores[rank * CORES : (rank + 1) * CORES] or cores  # all, where there are too few for every rank
+def move_to_cores(cores: list[int], round_: int, rank: int) -> None:
+    """Bind every thread of this process, those of the GPU's driver too, to its rank's part of `cores`.
+
+    The parts are drawn anew for each round.
+    """
+    drawn = random.Random(round_).sample(cores, len(cores))
+    own = drawn[rank * CORES : (rank + 1) * CORES] or cores  # all, where there are too few for every rank
     for thread in os.listdir("/proc/self/task"):
         os.sched_setaffinity(int(thread), own)
 
 
 def work(name: str, setting: Setting) -> None:
-    """Take as many steps as a line of the input says, and answer with the milliseconds of one."""
+    """Take as many steps as a line of the input says, in which round, and answer with one's milliseconds."""
     torch.set_num_threads(1)
     if name not in ("cpu", "cuda"):
         register_backend(PrivateUse1Backend(name, setting.provider))
     step = make_step(setting.size, name, setting.how)
-    keep_to_cores(int(os.environ["RANK"]))
+    cores = sorted(os.sched_getaffinity(0))
     for line in sys.stdin:
+        steps, round_ = map(int, line.split())
+        move_to_cores(cores, round_, int(os.environ["RANK"]))
         start = time.perf_counter()
-        for _ in range(int(line)):
+        for _ in range(steps):
             step()
-        print(1000 * (time.perf_counter() - start) / int(line), flush=True)
+        print(1000 * (time.perf_counter() - start) / steps, flush=True)
 
 
 def answer_of(process: subprocess.Popen[str]) -> float:
@@ -109,18 +115,18 @@ class Trainer:
             for variables in rank_environments(setting.ranks)
         ]
 
-    def ask(self, steps: int) -> None:
+    def ask(self, steps: int, round_: int) -> None:
         for process in self._processes:
             assert process.stdin is not None
-            process.stdin.write(f"{steps}\n")
+            process.stdin.write(f"{steps} {round_}\n")
             process.stdin.flush()
 
     def answer(self) -> float:
         """Return the slowest rank's milliseconds a step; RuntimeError where one has ended, or hangs."""
         return max(map(answer_of, self._processes))
 
-    def turn(self, steps: int) -> float:
-        self.ask(steps)
+    def turn(self, steps: int, round_: int) -> float:
+        self.ask(steps, round_)
         return self.answer()
 
     def end(self) -> None:
@@ -139,7 +145,7 @@ def training(setting: Setting, processes: int) -> Iterator[list[list[Trainer]]]:
             for name, side in zip(setting.names, trainers, strict=True):  # neither name's are all the first
                 side.append(Trainer(name, setting))
         for trainer in chain(*trainers):
-            trainer.ask(WARM_UP)
+            trainer.ask(WARM_UP, 0)
         for trainer in chain(*trainers):
             trainer.answer()
         yield trainers
@@ -172,9 +178,9 @@ def compare(setting: Setting, processes: int, turns: int) -> dict[str, Any]:
     with training(setting, processes) as trainers:
         everyone = [*chain(*trainers)]
         times: dict[Trainer, list[float]] = {trainer: [] for trainer in everyone}
-        for _ in range(turns):
+        for round_ in range(turns):
             for trainer in draws.sample(everyone, len(everyone)):
-                times[trainer].append(trainer.turn(steps))
+                times[trainer].append(trainer.turn(steps, round_))
     plain, ours = ([statistics.median(times[each]) for each in side] for side in trainers)
     return {
         "size": setting.size,

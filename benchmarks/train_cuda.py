@@ -27,7 +27,7 @@ from step_turns import Setting, compare, show
 ROOT = Path(__file__).parent.parent
 LOSS_LIMIT, TIME_LIMIT = 1e-3, 1.03
 NAMES = ("cuda", "maca")
-PROCESSES, TURNS = 8, 20
+PROCESSES, TURNS = 12, 16
 
 
 def train(device: str, arguments: list[str]) -> dict[str, Any]:
