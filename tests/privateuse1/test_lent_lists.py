@@ -115,26 +115,28 @@ def test_kernels_see_which_tensors_of_a_list_share_memory(seen, call, overlap):
 
 
 class Busy(torch.Tensor):
-    """Calls an operator with a long list of tensors of its own whenever it is asked for its shape."""
+    """Halves a long list of tensors by one operator whenever it is asked for its shape."""
 
     others: list[torch.Tensor]
-    found: torch.Tensor
+    asked = 0
 
     @classmethod
     def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
-        torch._amp_foreach_non_finite_check_and_unscale_(cls.others, cls.found, cls.others[0].new_tensor(0.5))
+        found, half = cls.others[0].new_zeros(1), cls.others[0].new_tensor(0.5)
+        torch._amp_foreach_non_finite_check_and_unscale_(cls.others, found, half)
+        cls.asked += 1
         return ANSWERS.get(function, NotImplemented)
 
 
 @pytest.mark.parametrize("call", [torch.cat, fused_adamw])
 def test_a_call_in_the_middle_of_a_call_leaves_it_its_own(seen, call):
-    """A subclass in Python is asked while the list is lent, with tensors before and behind it."""
+    """A subclass in Python is asked while the list is lent, and uses the tensors before and behind it."""
     apart = [torch.ones(2, device="maca") for _ in range(40)]
-    Busy.others = [torch.ones(2, device="maca") for _ in range(60)]
-    Busy.found = torch.zeros(1, device="maca")
+    Busy.others, Busy.asked = apart[::-1], 0
     busy = torch.Tensor._make_subclass(Busy, apart[0].clone(), dispatch_sizes_strides_policy="sizes")
-    tensors = [*apart, busy, apart[1], apart[39][:1], apart[39], *apart[:3]]
+    tensors = [*apart[:30], busy, apart[1], *apart[30:], apart[39][:1], apart[39], *apart[:3]]
     with torch._C._DisableTorchDispatch():
         call(tensors)
-    assert max(x.max().item() for x in Busy.others) < 1  # it was asked
+    assert Busy.asked > 0
+    assert [x.tolist() for x in apart] == [[0.5**Busy.asked] * 2] * 40
     assert first_over_the_same(seen[0]) == first_over_the_same(tensors)
