@@ -4,10 +4,10 @@
     python benchmarks/step_turns.py --names cuda maca --provider cuda --sizes several --how ddp --ranks 2
 
 Several processes train under each name, each when it is told to: so many steps, then the next one's. What the
-machine does meanwhile falls on all. Cores differ, and a thread stays where it is: in every round of turns all
-processes move to other cores, the same for those of the same rank. Processes of one name differ too, as by
-where their memory lies: each counts by the median of its turns, and the interval is a bootstrap over
-processes. With --how each is several ranks, a process each; the slowest one's time counts.
+machine does meanwhile falls on all. In every round of turns the cores are drawn anew, the same ones for all
+processes of one rank, so that no name has the faster ones. Processes of one name differ all the same: each
+counts by the median of its turns, and the interval is a bootstrap over processes. With --how each is several
+ranks, a process each; the slowest one's time counts.
 """
 
 from __future__ import annotations
@@ -67,11 +67,12 @@ def move_to_cores(cores: list[int], round_: int, rank: int) -> None:
     drawn = random.Random(round_).sample(cores, len(cores))
     own = drawn[rank * CORES : (rank + 1) * CORES] or cores  # all, where there are too few for every rank
     for thread in os.listdir("/proc/self/task"):
-        os.sched_setaffinity(int(thread), own)
+        with contextlib.suppress(ProcessLookupError):  # it has ended
+            os.sched_setaffinity(int(thread), own)
 
 
 def work(name: str, setting: Setting) -> None:
-    """Take as many steps as a line of the input says, in which round, and answer with one's milliseconds."""
+    """For each line "STEPS ROUND" of the input take the steps, and answer with the milliseconds of one."""
     torch.set_num_threads(1)
     if name not in ("cpu", "cuda"):
         register_backend(PrivateUse1Backend(name, setting.provider))

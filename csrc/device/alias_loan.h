@@ -8,14 +8,18 @@
 #include <memory>
 
 #include "device/address_index.h"
+#include "device/address_table.h"
 
 namespace tefl::device {
 
 class Shells;
 
-/// Whether it is a tensor of ours with nothing special about it, of which C++ knows all there is to know.
-inline bool is_plain(const c10::TensorImpl* tensor) {
-  constexpr c10::DispatchKeySet kOurs(c10::DispatchKey::PrivateUse1);
+/// What a tensor of the device has, unless it is of a kind of its own.
+constexpr c10::DispatchKeySet kOurs(c10::DispatchKey::PrivateUse1);
+
+/// Whether `tensor` is a dense one of our device and of no subclass in Python, so that its fields are the
+/// truth.
+inline bool is_ordinary(const c10::TensorImpl* tensor) {
   const c10::DispatchKeySet keys = tensor->key_set();
   return keys.has_all(kOurs) && !keys.has(c10::DispatchKey::Python) && tensor->unsafe_storage();
 }
@@ -37,10 +41,9 @@ class LentAliases {
   /// Makes an alias of `tensor`, a strided one of our device `index`, unless there is one;
   /// returns its number.
   size_t lend(const at::Tensor& tensor, c10::DeviceIndex index);
-  /// The same for a list of tensors, in less time than one by one: from the first on, as far as they are
-  /// plain ones of `device` and share no Storage with those that are lent. Returns how many; their numbers
-  /// are in a row. There must be more than the list is long.
-  size_t lend_row(at::TensorList tensors, c10::Device device);
+  /// Lends the longest prefix of `tensors` that is ordinary, on `device`, and shares no Storage with what is
+  /// lent; returns its length. The numbers are consecutive. Wants has_more(tensors.size()).
+  size_t lend_prefix(at::TensorList tensors, c10::Device device);
 
   size_t size() const { return count_; }
   /// By number, one after the other.
@@ -61,12 +64,13 @@ class LentAliases {
     int64_t home;              // the first loan over the same Storage; -1: this one
     int64_t before;            // the last one over it before this one, or -1
   };
-  /// Whether it lies over its own Storage.
-  bool is_first(size_t number) const { return loans_[number].home < 0; }
-  /// The last alias over `source`, -1 for none; the next one lent is the last from now on.
-  int64_t last_over(const c10::StorageImpl* source);
-  int64_t last_of_many_over(const c10::StorageImpl* source);
-  void last_stays(const c10::StorageImpl* source, int64_t number);
+  /// Or over an earlier one's.
+  bool is_over_own_storage(size_t number) const { return loans_[number].home < 0; }
+  /// The last alias over `source`, -1 for none. The next one lent counts as the last from now on: who lends
+  /// none calls restore_last_over().
+  int64_t exchange_last_over(const c10::StorageImpl* source);
+  int64_t exchange_last_of_many(const c10::StorageImpl* source);
+  void restore_last_over(const c10::StorageImpl* source, int64_t number);
   /// An alias of a tensor whose Storage none is over.
   size_t lend_first(const at::Tensor& tensor, c10::Device device);
   /// The next of the thread's aliases, over its own Storage, with no memory yet.

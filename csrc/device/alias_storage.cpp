@@ -58,14 +58,14 @@ c10::DispatchKey key_of(c10::DeviceType type) {
   return type == kType ? c10::DispatchKey::PrivateUse1 : alias_target().key;
 }
 
-// What says of a tensor where it is. PyTorch's functions that change it ask for the backends' keys anew each
-// time, and count the Storage's holders up and down; and this is for each result of each operator.
-struct Label : c10::TensorImpl {
-  static constexpr c10::DispatchKeySet c10::TensorImpl::* keys = &Label::key_set_;
-  static constexpr std::optional<c10::Device> c10::TensorImpl::* device = &Label::device_opt_;
+// Pointers to protected members. TensorImpl::_change_backend_component_keys() and set_storage_keep_dtype()
+// change the same, but look up both backends' keys and count references, for each result of each operator.
+struct Protected : c10::TensorImpl {
+  static constexpr c10::DispatchKeySet c10::TensorImpl::* key_set = &Protected::key_set_;
+  static constexpr std::optional<c10::Device> c10::TensorImpl::* device_opt = &Protected::device_opt_;
 };
 
-// `keys` of a tensor of the alias device, as they are for ours.
+// `keys` of a tensor of the alias device, as they are for ours: as _change_backend_component_keys() does it.
 c10::DispatchKeySet with_our_keys(c10::DispatchKeySet keys) {
   constexpr auto kAutocast = c10::DispatchKeySet(c10::DispatchKey::AutocastPrivateUse1);
   constexpr auto kBackend = c10::DispatchKeySet(c10::BackendComponent::PrivateUse1Bit);
@@ -175,8 +175,8 @@ at::Tensor relabelled(at::Tensor made, c10::Device device) {
   c10::StorageImpl* storage = tensor->unsafe_storage().unsafeGetStorageImpl();
   storage->_mutable_data_ptr_no_checks().unsafe_set_device(device);
   storage->set_allocator(&allocator());
-  tensor->*Label::keys = with_our_keys(tensor->*Label::keys);
-  tensor->*Label::device = device;
+  tensor->*Protected::key_set = with_our_keys(tensor->*Protected::key_set);
+  tensor->*Protected::device_opt = device;
   return made;
 }
 

@@ -5,8 +5,8 @@ namespace {
 
 AliasTarget target_of(c10::DeviceType type, c10::DispatchKey key, bool copies) {
   const auto backend = c10::toBackendComponent(key);
-  return {type,  key, c10::DispatchKeySet(key), backend, c10::getAutocastRelatedKeySetFromBackend(backend),
-          copies};
+  const auto autocast = c10::getAutocastRelatedKeySetFromBackend(backend);
+  return {type, key, c10::DispatchKeySet(key), backend, autocast, copies};
 }
 
 AliasTarget target = target_of(c10::kCPU, c10::DispatchKey::CPU, false);

@@ -9,13 +9,13 @@
 
 namespace tefl::device {
 
-/// The alias device's type and dispatch key, alone and as a set.
+/// The alias device's type, and the dispatch keys that go with it.
 struct AliasTarget {
   c10::DeviceType type;
   c10::DispatchKey key;
   c10::DispatchKeySet keys;
   c10::BackendComponent backend;  // the part of `key` that says which device it is
-  c10::DispatchKeySet autocast;   // what its tensors have for autocast
+  c10::DispatchKeySet autocast;   // its tensors' autocast keys
   bool copies;  // what operators run on are copies in host memory: the device's can be used by nobody else
 
   /// The alias device of device `index`: the host, or the GPU of the same number.

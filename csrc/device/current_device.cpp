@@ -20,30 +20,27 @@ tefl_status tell_provider(c10::DeviceIndex index) noexcept {
   return set != nullptr && is_initialized() ? set(index) : TEFL_OK;
 }
 
-C10_NOINLINE void throw_no_device(c10::DeviceIndex index) {
-  TORCH_CHECK(false, device_at(index), " does not exist: this process sees ", std::to_string(device_count()),
-              " ", device_name(), " device(s), numbered from 0");
-}
-
 void check_index(c10::DeviceIndex index) {
-  if (C10_UNLIKELY(index >= device_count())) throw_no_device(index);
+  TORCH_CHECK(index < device_count(), device_at(index), " does not exist: this process sees ",
+              std::to_string(device_count()), " ", device_name(), " device(s), numbered from 0");
 }
 
-C10_NOINLINE c10::DeviceIndex ask_for_count() noexcept {
+C10_NOINLINE c10::DeviceIndex query_device_count() noexcept {
   int32_t found = 0;
   if (!is_active() || runtime().device_count(&found) != TEFL_OK) return 0;
-  known_count = static_cast<c10::DeviceIndex>(found);
-  return static_cast<c10::DeviceIndex>(found);
+  const auto count = static_cast<c10::DeviceIndex>(found);
+  known_count = count;
+  return count;
 }
 
 }  // namespace
 
 c10::DeviceIndex device_count() noexcept {
   const c10::DeviceIndex count = known_count.load(std::memory_order_relaxed);
-  return C10_LIKELY(count >= 0) ? count : ask_for_count();
+  return C10_LIKELY(count >= 0) ? count : query_device_count();
 }
 
-// Of several, a GPU's own runtime knows; of one there is nothing to ask.
+// With one device there is nothing to ask; of several, a GPU's own current device counts.
 c10::DeviceIndex current_device() noexcept {
   if (known_count.load(std::memory_order_relaxed) == 1) return 0;
   const auto* shared = started_shared_guard();

@@ -10,16 +10,23 @@ namespace tefl::device {
 DirectCall::DirectCall() = default;
 DirectCall::~DirectCall() = default;
 
+C10_ALWAYS_INLINE int64_t DirectCall::lend(const at::Tensor& tensor, c10::Device device) {
+  if (C10_UNLIKELY(has_operand() && device != device_)) return kRefused;
+  if (C10_UNLIKELY(!lent_.has_more(1))) return kRefused;
+  device_ = device;
+  return static_cast<int64_t>(lent_.lend(tensor, device.index()));
+}
+
 int64_t DirectCall::enter(const at::Tensor& tensor, bool written) {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  if (C10_UNLIKELY(!is_plain(impl))) return enter_unusual(tensor, written);
+  if (C10_UNLIKELY(!is_ordinary(impl))) return enter_unusual(tensor, written);
   return lend(tensor, impl->device());
 }
 
-size_t DirectCall::enter_row(at::TensorList tensors) {
-  if (tensors.empty() || !is_plain(tensors.front().unsafeGetTensorImpl())) return 0;
+size_t DirectCall::enter_prefix(at::TensorList tensors) {
+  if (tensors.empty() || !is_ordinary(tensors.front().unsafeGetTensorImpl())) return 0;
   if (!has_operand()) device_ = tensors.front().device();
-  return lent_.lend_row(tensors, device_);
+  return lent_.lend_prefix(tensors, device_);
 }
 
 // No tensor, one that is elsewhere or of another kind, or a subclass in Python, which says where it is.
@@ -30,13 +37,6 @@ C10_NOINLINE int64_t DirectCall::enter_unusual(const at::Tensor& tensor, bool wr
   const bool plain =
       tensor.unsafeGetTensorImpl()->unsafe_storage() && !tensor.is_quantized() && !tensor.is_nested();
   return plain ? lend(tensor, device) : kRefused;
-}
-
-int64_t DirectCall::lend(const at::Tensor& tensor, c10::Device device) {
-  if (C10_UNLIKELY(has_operand() && device != device_)) return kRefused;
-  if (C10_UNLIKELY(!lent_.has_more(1))) return kRefused;
-  device_ = device;
-  return static_cast<int64_t>(lent_.lend(tensor, device.index()));
 }
 
 void DirectCall::adopt_written(const at::Tensor& alias, const at::Tensor& original) {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -14,9 +15,6 @@
 #include "device/alias_loan.h"
 
 namespace tefl::device {
-
-/// What a tensor of the device has, unless it is of a kind of its own.
-constexpr c10::DispatchKeySet kOurs(c10::DispatchKey::PrivateUse1);
 
 /// Lends aliases for a call's tensors, and makes the device's tensors of its results.
 class DirectCall {
@@ -30,9 +28,9 @@ class DirectCall {
   /// are; kRefused where the alias kernel must see to the call, which has other rules and the errors.
   int64_t enter(const at::Tensor& tensor, bool written);
   static constexpr int64_t kNone = -1, kRefused = -2;
-  /// Enters the first tensors of a list that there is room for, as far as they are plain and new; returns how
-  /// many. Their numbers are in a row, up to the last of all.
-  size_t enter_row(at::TensorList tensors);
+  /// Enters the longest prefix of a list that lend_prefix() can lend; returns its length. The numbers are
+  /// consecutive, from entered() on. Wants has_room(tensors.size()).
+  size_t enter_prefix(at::TensorList tensors);
 
   /// Whether so many more tensors may enter.
   bool has_room(size_t tensors) const { return lent_.has_more(tensors); }
@@ -52,15 +50,17 @@ class DirectCall {
 
  private:
   int64_t enter_unusual(const at::Tensor& tensor, bool written);
-  C10_ALWAYS_INLINE int64_t lend(const at::Tensor& tensor, c10::Device device);
+  int64_t lend(const at::Tensor& tensor, c10::Device device);
   at::Tensor unusual_result(at::Tensor made, const c10::OperatorHandle& op);
   static void adopt_written(const at::Tensor& alias, const at::Tensor& original);
   at::Tensor seen_elsewhere(at::Tensor made);
 
   LentAliases lent_;
   c10::Device device_{c10::kCPU};
-  using Made = std::vector<std::pair<c10::Storage, c10::Storage>>;  // the alias's, ours
-  std::unique_ptr<Made> made_;                                      // once results share memory
+  // The alias's and ours, of results that are arguments or share memory. Few calls have any, and the end of
+  // an empty vector is a call.
+  using Made = std::vector<std::pair<c10::Storage, c10::Storage>>;
+  std::unique_ptr<Made> made_;
 };
 
 /// How an argument of type `Argument` goes in: as it is, but for tensors.
@@ -114,36 +114,29 @@ struct Passed<const std::optional<at::Tensor>&> {
   void leave(DirectCall&) {}
 };
 
-/// Lists, written or not: kernels of lists resize nothing. Where all of a list's aliases are new, they lie in
-/// a row and are the list that goes in.
+/// Lists, written or not: kernels of lists resize nothing. Where the numbers of a list are consecutive, its
+/// aliases are themselves the list that goes in; else one is made.
 struct PassedList {
   int64_t first = 0;
-  size_t in_a_row = 0;           // so many from the first on, or none
-  std::vector<int64_t> numbers;  // of all, where they are not
+  size_t consecutive = 0;        // so many numbers from the first on; none where they are spelt out
+  std::vector<int64_t> numbers;  // of all tensors, where they are not consecutive
   std::vector<at::Tensor> held;
+
+  /// An at::ITensorListRef is no array, and its tensors enter one by one.
   template <typename List>
   bool enter(DirectCall& call, const List& tensors) {
     if (C10_UNLIKELY(!call.has_room(tensors.size()))) return false;
     if constexpr (std::is_same_v<List, at::TensorList>) {
       first = call.entered();
-      in_a_row = call.enter_row(tensors);
-      return in_a_row == tensors.size() || enter_rest(call, tensors.slice(in_a_row));
+      consecutive = call.enter_prefix(tensors);
+      return consecutive == tensors.size() || enter_each(call, tensors.slice(consecutive));
     } else {
-      return enter_rest(call, tensors);
+      return enter_each(call, tensors);
     }
-  }
-  template <typename List>
-  bool enter_rest(DirectCall& call, const List& tensors) {
-    for (const at::Tensor& tensor : tensors) {
-      const int64_t number = call.enter(tensor, /*written=*/false);
-      if (C10_UNLIKELY(number == DirectCall::kRefused)) return false;
-      note(number);
-    }
-    return true;
   }
   template <typename List>
   at::TensorList alias(DirectCall& call, const List& tensors) {
-    if (numbers.empty()) return {call.aliases() + first, in_a_row};
+    if (numbers.empty()) return {call.aliases() + first, consecutive};
     held.reserve(numbers.size());
     auto number = numbers.begin();
     for (const at::Tensor& tensor : tensors) {
@@ -155,15 +148,28 @@ struct PassedList {
   void leave(DirectCall&) { held.clear(); }
 
  private:
-  void note(int64_t number) {
-    const bool next =
-        number >= 0 && numbers.empty() && (in_a_row == 0 || number == first + static_cast<int64_t>(in_a_row));
-    if (C10_LIKELY(next)) {
-      if (in_a_row++ == 0) first = number;
+  template <typename List>
+  bool enter_each(DirectCall& call, const List& tensors) {
+    for (const at::Tensor& tensor : tensors) {
+      const int64_t number = call.enter(tensor, /*written=*/false);
+      if (C10_UNLIKELY(number == DirectCall::kRefused)) return false;
+      add(number);
+    }
+    return true;
+  }
+  void add(int64_t number) {
+    if (numbers.empty() && consecutive == 0 && number >= 0) first = number;
+    if (numbers.empty() && number == first + static_cast<int64_t>(consecutive)) {
+      ++consecutive;
       return;
     }
-    for (; in_a_row != 0; --in_a_row) numbers.push_back(first++);
+    if (numbers.empty()) spell_out();
     numbers.push_back(number);
+  }
+  void spell_out() {
+    numbers.resize(consecutive);
+    std::iota(numbers.begin(), numbers.end(), first);
+    consecutive = 0;
   }
 };
 

@@ -309,11 +309,18 @@ LAYOUTS = {
 
 
 def laid_out(x: torch.Tensor) -> tuple[object, ...]:
-    """What kernels ask a tensor for; empty_like() goes by how dense it is, and in which order."""
+    """What kernels ask a tensor for.
+
+    empty_like() goes by how dense it is and in which order, max_pool() by whether its strides are those of
+    channels that come last, and a result's dtype by whether it is a number.
+    """
     formats = (torch.contiguous_format, torch.channels_last, torch.channels_last_3d)
     contiguous = [x.is_contiguous(memory_format=each) for each in formats]
     like = torch.empty_like(x).stride()
-    return x.dtype, x.shape, x.stride(), x.storage_offset(), x.numel(), contiguous, like
+    pool = {4: torch.max_pool2d, 5: torch.max_pool3d}.get(x.dim())
+    pooled = pool(x, 1).stride() if pool and x.is_floating_point() else None
+    mixed = torch.result_type(x, torch.ones(1, dtype=torch.bfloat16))
+    return x.dtype, x.shape, x.stride(), x.storage_offset(), x.numel(), contiguous, like, pooled, mixed
 
 
 @pytest.mark.parametrize("names", [list(LAYOUTS), list(LAYOUTS)[::-1]], ids=["forwards", "backwards"])
@@ -359,6 +366,9 @@ def test_after_inference_mode_operators_write_in_place_as_before():
     thread.start()
     thread.join(60)
     assert seen == [[4] * 3, [2] * 3, [2] * 3]
+
+
+# ----------------------------------------------------------------------------------- where the memory lies --
 
 
 @pytest.mark.sim_only("a GPU cannot read another one's memory")
