@@ -160,7 +160,7 @@ at::Tensor AliasCall::original_of(at::Tensor result) {
 }
 
 at::Tensor AliasCall::relabel(at::Tensor result) {
-  require_strided(op_, result, "returns");
+  require_result(op_, result);
   c10::Storage storage = result.storage();
   c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
   const int64_t known = alias_storages_.find(impl);

@@ -53,7 +53,7 @@ at::Tensor DirectCall::result(at::Tensor made, const c10::OperatorHandle& op) {
 
 C10_NOINLINE at::Tensor DirectCall::unusual_result(at::Tensor made, const c10::OperatorHandle& op) {
   if (!made.defined() || made.device().type() != alias_target().type) return made;
-  require_strided(op, made, "returns");
+  require_result(op, made);
   return seen_elsewhere(std::move(made));
 }
 

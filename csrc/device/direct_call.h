@@ -152,7 +152,9 @@ struct PassedList {
   bool enter_each(DirectCall& call, const List& tensors) {
     for (const at::Tensor& tensor : tensors) {
       const int64_t number = call.enter(tensor, /*written=*/false);
-      if (C10_UNLIKELY(number == DirectCall::kRefused)) return false;
+      // One on the host may stay there if the list is not written, which the alias kernel knows.
+      const bool on_host = number == DirectCall::kNone && tensor.defined();
+      if (C10_UNLIKELY(number == DirectCall::kRefused || on_host)) return false;
       add(number);
     }
     return true;

@@ -4,7 +4,10 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/DispatchKey.h>
+#include <c10/util/Exception.h>
 #include <torch/library.h>
+
+#include "device/provider.h"
 
 namespace tefl::device {
 
@@ -23,6 +26,15 @@ torch::CppFunction refusal(c10::DispatchKey key);
 inline void require_strided(const c10::OperatorHandle& op, const at::Tensor& tensor, const char* verb) {
   if (C10_UNLIKELY(!tensor.has_storage() || tensor.is_quantized() || tensor.is_nested()))
     refuse(op, tensor, verb);
+}
+
+/// Refuses a result that is of such a kind, or of a subclass in Python, whose memory is not to be relied on:
+/// the device has no such class.
+inline void require_result(const c10::OperatorHandle& op, const at::Tensor& result) {
+  require_strided(op, result, "returns");
+  TORCH_CHECK_NOT_IMPLEMENTED(!result.unsafeGetTensorImpl()->is_python_dispatch(), device_name(), ": ",
+                              op.operator_name(), " returns a tensor of a subclass in Python; kernels that ",
+                              "run for the device must return plain tensors");
 }
 
 }  // namespace tefl::device

@@ -167,7 +167,7 @@ at::Tensor SparseCall::original_of(const at::Tensor& result) {
 }
 
 at::Tensor SparseCall::dense_original_of(const at::Tensor& result) {
-  require_strided(op_, result, "returns");
+  require_result(op_, result);
   for (const auto& [ours, alias] : storages_) {
     if (alias.is_alias_of(result.storage())) return tensor_over(ours, result, c10::DispatchKey::PrivateUse1);
   }

@@ -58,6 +58,17 @@ def test_a_list_with_tensors_elsewhere_is_refused():
         torch.cat([torch.ones(2, device="maca"), torch.ones(2)])
 
 
+@pytest.mark.parametrize("count", [1, 3, 20])
+def test_a_number_on_the_host_is_no_place_to_write_for_an_operator_over_lists(count):
+    """As in place: x.add_(y) refuses an x on the host, too."""
+    found, half = (torch.tensor([value], device="maca") for value in (0.0, 0.5))
+    numbers = [torch.tensor(1.0) for _ in range(count)]
+    for tensors in (numbers, [torch.ones(2, device="maca"), *numbers]):
+        with pytest.raises(RuntimeError, match=r"same device"):
+            torch._amp_foreach_non_finite_check_and_unscale_(tensors, found, half)
+    assert all(number == 1 for number in numbers)
+
+
 # -------------------------------------------------------------------------------------- what kernels see --
 
 Lists = list[list[torch.Tensor]]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from claimed import ALIAS
 
 pytestmark = [
     pytest.mark.usefixtures("maca"),
@@ -134,3 +135,28 @@ def test_an_encoder_in_eval_takes_a_padding_mask(padded):
 def test_fake_quantization_works():
     got, wanted = (torch.fake_quantize_per_tensor_affine(x, 0.3, 1, -8, 7) for x in (dense(), torch.eye(4)))
     torch.testing.assert_close(got.cpu(), wanted, rtol=0, atol=0)
+
+
+class Wrapped(torch.Tensor):
+    """Has no memory, as wrappers of another tensor have not."""
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        return NotImplemented
+
+
+def test_a_kernel_that_returns_a_subclass_without_memory_is_an_error():
+    """On the device it was a plain tensor over no memory."""
+
+    def kernel(x: torch.Tensor) -> torch.Tensor:
+        return torch.Tensor._make_wrapper_subclass(Wrapped, x.shape, dtype=x.dtype, device=x.device)
+
+    library = torch.library.Library("aten", "IMPL")
+    library.impl("special_airy_ai", kernel, ALIAS.upper(), allow_override=True)
+    try:
+        with pytest.raises(
+            NotImplementedError, match=r"maca: aten::special_airy_ai returns a tensor of a sub"
+        ):
+            torch.special.airy_ai(dense())
+    finally:
+        library._destroy()
