@@ -45,8 +45,8 @@ void DirectCall::adopt_written(const at::Tensor& alias, const at::Tensor& origin
 
 at::Tensor DirectCall::result(at::Tensor made, const c10::OperatorHandle& op) {
   const c10::TensorImpl* impl = made.unsafeGetTensorImpl();
-  const bool unseen = impl->key_set().has_all(alias_target().keys) && made.use_count() == 1 &&
-                      impl->unsafe_storage().use_count() == 1;
+  const bool unseen = impl->key_set().has_all(alias_target().keys) && !impl->is_python_dispatch() &&
+                      made.use_count() == 1 && impl->unsafe_storage().use_count() == 1;
   if (C10_LIKELY(unseen)) return relabelled(std::move(made), device());
   return unusual_result(std::move(made), op);
 }
