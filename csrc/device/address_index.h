@@ -18,8 +18,6 @@ class AddressIndex {
   size_t size() const { return addresses_.size(); }
 
  private:
-  static constexpr size_t kWalk = 16;
-
   c10::SmallVector<const void*, 8> addresses_;
   AddressTable table_;  // of all of them, once a walk has become too long
 };

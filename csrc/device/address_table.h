@@ -7,6 +7,9 @@
 
 namespace tefl::device {
 
+/// So many entries are found by a walk in less time than by a table.
+inline constexpr size_t kWalk = 16;
+
 /// Cleared in constant time, and keeps its capacity: one serves call after call.
 class AddressTable {
  public:
@@ -20,7 +23,7 @@ class AddressTable {
   struct Entry {
     const void* address = nullptr;
     int32_t number = 0;
-    uint32_t generation = 0;  // of those of another one than the table's, none counts
+    uint32_t generation = 0;  // counts where it is the table's
   };
   size_t slot_of(const void* address) const;
   bool is_used(const Entry& entry) const { return entry.generation == generation_; }

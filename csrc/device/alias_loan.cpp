@@ -9,11 +9,6 @@
 #include "device/shell.h"
 
 namespace tefl::device {
-namespace {
-
-constexpr size_t kWalk = 16;  // as far as a table is slower
-
-}  // namespace
 
 // What a thread lends: tensors, each with the Storage that is its own. Until they are lent again they lie
 // over memory that may be gone. Those that are lent are the first ones, since calls nest.
@@ -35,7 +30,7 @@ class Shells {
     if (C10_UNLIKELY(table_is_of_ == call)) table_is_of_ = nullptr;
   }
   /// The last alias over each Storage, for the call that asks: one that is made meanwhile, by a subclass in
-  /// Python that is asked for its device, may have had it.
+  /// Python that is asked for its shape, may have had it.
   AddressTable& table_of(const LentAliases* call) {
     if (C10_UNLIKELY(table_is_of_ != call)) make_table(call);
     return table_;

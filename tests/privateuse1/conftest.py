@@ -179,3 +179,14 @@ def closed(maca: ModuleType, device_kernels: Kernels) -> Iterator[Callable[[Any]
         flag.value = 1
     for index in (0, 1):
         maca.synchronize(index)
+
+
+@pytest.fixture
+def replace_kernel() -> Iterator[Callable[[str, Callable[..., Any]], None]]:
+    """Give an operator of PyTorch's another kernel on the alias device, in Python, for a test."""
+    import torch
+    from claimed import ALIAS
+
+    library = torch.library.Library("aten", "IMPL")
+    yield lambda name, kernel: library.impl(name, kernel, ALIAS.upper(), allow_override=True)
+    library._destroy()

@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
-from claimed import ALIAS
 
 from tefl.privateuse1 import from_alias
 
 pytestmark = pytest.mark.usefixtures("maca")
 
-KEY = ALIAS.upper()
 OBSCURE = "special_airy_ai"
 """An operator whose kernel of the alias device no other test needs."""
 
 
 @pytest.fixture
-def replace() -> Iterator[Callable[..., None]]:
-    """Give an overload of the obscure operator another kernel on the alias device, in Python, for a test."""
-    library = torch.library.Library("aten", "IMPL")
+def replace(replace_kernel) -> Callable[..., None]:
+    """Give an overload of the obscure operator another kernel."""
 
     def replace(kernel: Callable[..., torch.Tensor], overload: str = "") -> None:
-        library.impl(".".join(filter(None, [OBSCURE, overload])), kernel, KEY, allow_override=True)
+        replace_kernel(".".join(filter(None, [OBSCURE, overload])), kernel)
 
-    yield replace
-    library._destroy()
+    return replace
 
 
 def run(x: torch.Tensor) -> torch.Tensor:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import chain
 
 import pytest
 import torch
-from claimed import ALIAS
 from subclasses import ANSWERS
 
 pytestmark = pytest.mark.usefixtures("maca")
@@ -75,10 +74,9 @@ Lists = list[list[torch.Tensor]]
 
 
 @pytest.fixture
-def seen() -> Iterator[Lists]:
+def seen(replace_kernel) -> Lists:
     """The lists that the alias device's kernels of torch.cat and torch._fused_adamw_ are called with."""
     received: Lists = []
-    library = torch.library.Library("aten", "IMPL")
 
     def cat(tensors: list[torch.Tensor], dim: int = 0) -> torch.Tensor:
         received.append(tensors)
@@ -87,10 +85,9 @@ def seen() -> Iterator[Lists]:
     def fused(*tensors: list[torch.Tensor], **_: object) -> None:
         received.extend(tensors)
 
-    library.impl("cat", cat, ALIAS.upper(), allow_override=True)
-    library.impl("_fused_adamw_", fused, ALIAS.upper(), allow_override=True)
-    yield received
-    library._destroy()
+    replace_kernel("cat", cat)
+    replace_kernel("_fused_adamw_", fused)
+    return received
 
 
 def fused_adamw(tensors: list[torch.Tensor]) -> None:
