@@ -126,7 +126,7 @@ def test_kernels_see_which_tensors_of_a_list_share_memory(seen, call, overlap):
 class Busy(torch.Tensor):
     """Halves a long list of tensors by one operator at each dispatch: it is asked for its shape."""
 
-    others: list[torch.Tensor]
+    others: tuple[torch.Tensor, ...] | list[torch.Tensor] = ()
     asked = 0
 
     @classmethod
@@ -138,10 +138,11 @@ class Busy(torch.Tensor):
 
 
 @pytest.mark.parametrize("call", [torch.cat, fused_adamw])
-def test_a_call_made_while_a_list_is_lent_leaves_the_list_alone(seen, call):
+def test_a_call_made_while_a_list_is_lent_leaves_the_list_alone(seen, call, monkeypatch):
     """A subclass in Python is asked while the list is lent, and uses the tensors before and behind it."""
     apart = [torch.ones(2, device="maca") for _ in range(40)]
-    Busy.others, Busy.asked = apart[::-1], 0
+    monkeypatch.setattr(Busy, "others", apart[::-1])  # whose memory goes with the test
+    monkeypatch.setattr(Busy, "asked", 0)
     busy = torch.Tensor._make_subclass(Busy, apart[0].clone(), dispatch_sizes_strides_policy="sizes")
     tensors = [*apart[:30], busy, apart[1], *apart[30:], apart[39][:1], apart[39], *apart[:3]]
     with torch._C._DisableTorchDispatch():  # the call itself is to come to the device's kernel
