@@ -57,15 +57,11 @@ void AliasBackend::proceed(const Call& call) {
 
 // --------------------------------------------------------------------------------- how a call is made --
 
-Reduction AliasBackend::reduction(const c10d::ReduceOp& op) const {
-  return {op, getSize(), /*native=*/inner_->getBackendName() == "nccl"};
-}
-
 // The inner group goes by the current stream, which is the same under both names. For a call that is not
 // asynchronous NCCL returns no work: it is in the current stream already.
-AliasBackend::Work AliasBackend::shared(const Call& call, Tensors outputs, Work inner) {
+AliasBackend::Work AliasBackend::shared(const Call& call, at::TensorList outputs, Work inner) {
   if (!inner) return inner;
-  return kept(c10::make_intrusive<SharedWork>(call, std::move(outputs), ledger_, std::move(inner)));
+  return kept(c10::make_intrusive<SharedWork>(call, outputs.vec(), ledger_, std::move(inner)));
 }
 
 AliasBackend::Work AliasBackend::run_on_host(const Call& call, Tensors outputs, Start start, Finish finish) {
@@ -102,11 +98,10 @@ void AliasBackend::begin_group(const Call&) {
 }
 
 AliasBackend::Work AliasBackend::end_group(const Call& call, std::vector<Work> works) {
-  auto group = c10::make_intrusive<WorkGroup>(call, ledger_, std::move(works));
-  if (on_host_) return group;
+  if (on_host_) return c10::make_intrusive<WorkGroup>(call, ledger_, std::move(works));
   auto inner = inner_->endCoalescing();
   if (!inner) return inner;
-  return c10::make_intrusive<SharedWork>(call, group->result(), ledger_, std::move(inner));
+  return c10::make_intrusive<SharedWork>(call, results_of(works), ledger_, std::move(inner));
 }
 
 }  // namespace tefl::ccl

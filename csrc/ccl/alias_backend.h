@@ -3,8 +3,8 @@
 
 #include <functional>
 
+#include "ccl/aliases.h"
 #include "ccl/device_backend.h"
-#include "ccl/reduction.h"
 #include "ccl/start_queue.h"
 #include "ccl/work.h"
 
@@ -32,11 +32,11 @@ class AliasBackend final : public DeviceBackend {
                         const c10d::AllgatherOptions& opts) override;
   Work begin_all_gather_coalesced(const Call& call, Lists& outputs, Tensors& inputs,
                                   const c10d::AllgatherOptions& opts) override;
-  Work begin_all_gather_into(const Call& call, Tensors outputs, Tensors inputs,
+  Work begin_all_gather_into(const Call& call, at::TensorList outputs, at::TensorList inputs,
                              const c10d::AllgatherOptions& opts) override;
   Work begin_reduce_scatter(const Call& call, Tensors& outputs, Lists& inputs,
                             const c10d::ReduceScatterOptions& opts) override;
-  Work begin_reduce_scatter_from(const Call& call, Tensors outputs, Tensors inputs,
+  Work begin_reduce_scatter_from(const Call& call, at::TensorList outputs, at::TensorList inputs,
                                  const c10d::ReduceScatterOptions& opts) override;
   Work begin_all_to_all(const Call& call, Tensors& outputs, Tensors& inputs,
                         const c10d::AllToAllOptions& opts) override;
@@ -63,28 +63,34 @@ class AliasBackend final : public DeviceBackend {
   using Start = std::function<Work()>;
   using Finish = std::function<void()>;
 
-  Reduction reduction(const c10d::ReduceOp& op) const;
-
-  /// Calls `start`, which returns the inner group's work, after what the current stream of the call's device
-  /// holds; `finish` runs on the results. Templates, so that a library that orders streams itself is called
-  /// without a std::function; defined beside the collectives, which alone use them.
+  /// Calls `begin(inner)`, which returns the inner group's work, after what the current stream of the call's
+  /// device holds; `finish` runs on the results. Templates, so that a library that orders streams itself is
+  /// called without a std::function; defined beside the collectives, which alone use them.
   template <class Begin>
-  Work run(const Call& call, Tensors outputs, Begin start, Finish finish = nullptr);
-  template <class Begin>
-  Work run_reduction(const Call& call, Tensors outputs, const Tensors& results, const Reduction& how,
-                     Begin start);
+  Work run(const Call& call, at::TensorList outputs, Begin&& begin, Finish finish = nullptr);
+  /// The same of `begin(inner, out, opts)`, where `opts` has the reduction that the library is to do; on the
+  /// host the results in `out`, aliases of the outputs, are scaled afterwards where this rank `receives`
+  /// them.
+  template <class Opts, class Begin>
+  Work run_reduction(const Call& call, at::TensorList outputs, Tensors out, const Opts& opts, Begin&& begin,
+                     bool receives = true);
   /// Ours over the work of a library that orders streams itself; none over none.
-  Work shared(const Call& call, Tensors outputs, Work inner);
+  Work shared(const Call& call, at::TensorList outputs, Work inner);
   Work run_on_host(const Call& call, Tensors outputs, Start start, Finish finish);
   Work begin(c10::intrusive_ptr<BegunWork> work, Start start);
   Work all_to_all_on_host(const Call& call, const Tensors& outputs, const Tensors& inputs,
                           const c10d::AllToAllOptions& opts);
   /// Returns when a call that has been queued may start; throws where it may not.
   void proceed(const Call& call);
+
+  /// For a collective with `opts`. The library lets go of what it puts into the current stream itself; gloo
+  /// begins later, and what is asynchronous or in a group is held until its end.
+  template <class Opts>
+  Aliases aliases_for(const Opts& opts) const;
+  Aliases aliases_of_message() const { return Aliases(on_host_ ? Use::kHolds : Use::kRecords); }
   /// Aliases for what only moves elements: of a tensor, a list of them, or lists.
-  at::Tensor movable(const at::Tensor& given) const;
   template <class Given>
-  Given movable(const Given& given) const;
+  auto movable(Aliases& aliases, const Given& given) const;
   /// `aliases` in a form whose shapes do not matter.
   Tensors shapeless(Tensors aliases) const;
 

@@ -41,7 +41,7 @@ Call DeviceBackend::reducing(OpType type, const char* name, const c10d::ReduceOp
 
 Call DeviceBackend::message(OpType type, const char* name, const Tensors& tensors,
                             std::optional<int> peer) const {
-  const auto call = named(type, name);
+  auto call = named(type, name);
   TORCH_CHECK_VALUE(!peer || (*peer >= 0 && *peer < getSize() && *peer != getRank()), name,
                     ": the peer is rank ", *peer, ", wants another rank of 0 to ", getSize() - 1);
   require_one(call, tensors.size());
@@ -50,7 +50,8 @@ Call DeviceBackend::message(OpType type, const char* name, const Tensors& tensor
 }
 
 // What is refused is not counted: a rank may put its arguments right and call again.
-Call DeviceBackend::checked(Call call, at::TensorList measured, std::initializer_list<at::TensorList> all) {
+const Call& DeviceBackend::checked(Call& call, at::TensorList measured,
+                                   std::initializer_list<at::TensorList> all) {
   device::ensure_initialized();
   call.device = device_of(call, all);
   measure(call, measured);
@@ -77,12 +78,14 @@ void DeviceBackend::give_up(const std::string& reason) {
   {
     const std::lock_guard<std::mutex> lock(failure_mutex_);
     if (failure_.empty()) failure_ = reason;
+    has_failed_ = true;
   }
   ledger_->close(reason);
   abort_beneath(reason);
 }
 
 std::string DeviceBackend::failure() const {
+  if (!has_failed_) return "";
   const std::lock_guard<std::mutex> lock(failure_mutex_);
   return failure_;
 }
@@ -145,7 +148,7 @@ DeviceBackend::Work DeviceBackend::reduce(Tensors& tensors, const c10d::ReduceOp
 
 DeviceBackend::Work DeviceBackend::reduce_scatter(Tensors& outputs, Lists& inputs,
                                                   const c10d::ReduceScatterOptions& opts) {
-  const auto call = reducing(OpType::REDUCE_SCATTER, "reduce_scatter", opts.reduceOp, outputs);
+  auto call = reducing(OpType::REDUCE_SCATTER, "reduce_scatter", opts.reduceOp, outputs);
   require_one(call, outputs.size());
   require_one(call, inputs.size());
   require_parts(call, inputs.front(), outputs.front(), "inputs");
@@ -154,14 +157,14 @@ DeviceBackend::Work DeviceBackend::reduce_scatter(Tensors& outputs, Lists& input
 
 DeviceBackend::Work DeviceBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                         const c10d::ReduceScatterOptions& opts) {
-  const auto call = reducing(OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor", opts.reduceOp, {output});
+  auto call = reducing(OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor", opts.reduceOp, output);
   require_multiple(call, "input", input, "output", output);
-  return begin_reduce_scatter_from(checked(call, {output}, {output, input}), {output}, {input}, opts);
+  return begin_reduce_scatter_from(checked(call, output, {output, input}), output, input, opts);
 }
 
 DeviceBackend::Work DeviceBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                    const c10d::ReduceScatterOptions& opts) {
-  const auto call =
+  auto call =
       reducing(OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor_coalesced", opts.reduceOp, outputs);
   require_multiples(call, "input", inputs, "output", outputs);
   return begin_reduce_scatter_from(checked(call, outputs, {outputs, inputs}), outputs, inputs, opts);
@@ -185,7 +188,7 @@ DeviceBackend::Work DeviceBackend::allgather(Lists& outputs, Tensors& inputs,
 
 DeviceBackend::Work DeviceBackend::allgather_coalesced(Lists& outputs, Tensors& inputs,
                                                        const c10d::AllgatherOptions& opts) {
-  const auto call = named(OpType::ALLGATHER_COALESCED, "all_gather_coalesced");
+  auto call = named(OpType::ALLGATHER_COALESCED, "all_gather_coalesced");
   TORCH_CHECK_VALUE(outputs.size() == static_cast<size_t>(getSize()), call.name, ": got ", outputs.size(),
                     " lists of outputs, wants one for each of ", getSize(), " ranks");
   for (size_t rank = 0; rank < outputs.size(); ++rank) {
@@ -199,20 +202,20 @@ DeviceBackend::Work DeviceBackend::allgather_coalesced(Lists& outputs, Tensors& 
 
 DeviceBackend::Work DeviceBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                    const c10d::AllgatherOptions& opts) {
-  const auto call = named(OpType::_ALLGATHER_BASE, "all_gather_into_tensor");
+  auto call = named(OpType::_ALLGATHER_BASE, "all_gather_into_tensor");
   require_multiple(call, "output", output, "input", input);
-  return begin_all_gather_into(checked(call, {input}, {output, input}), {output}, {input}, opts);
+  return begin_all_gather_into(checked(call, input, {output, input}), output, input, opts);
 }
 
 DeviceBackend::Work DeviceBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                    const c10d::AllgatherOptions& opts) {
-  const auto call = named(OpType::_ALLGATHER_BASE, "all_gather_into_tensor_coalesced");
+  auto call = named(OpType::_ALLGATHER_BASE, "all_gather_into_tensor_coalesced");
   require_multiples(call, "output", outputs, "input", inputs);
   return begin_all_gather_into(checked(call, inputs, {outputs, inputs}), outputs, inputs, opts);
 }
 
 DeviceBackend::Work DeviceBackend::gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& opts) {
-  const auto call = rooted(OpType::GATHER, "gather", opts.rootRank);
+  auto call = rooted(OpType::GATHER, "gather", opts.rootRank);
   require_one(call, inputs.size());
   if (getRank() == opts.rootRank) require_parts(call, flat(outputs), inputs.front(), "outputs");
   return begin_gather(checked(call, inputs, {flat(outputs), inputs}), outputs, inputs, opts);
@@ -229,7 +232,7 @@ DeviceBackend::Work DeviceBackend::broadcast(Tensors& tensors, const c10d::Broad
 
 DeviceBackend::Work DeviceBackend::scatter(Tensors& outputs, Lists& inputs,
                                            const c10d::ScatterOptions& opts) {
-  const auto call = rooted(OpType::SCATTER, "scatter", opts.rootRank);
+  auto call = rooted(OpType::SCATTER, "scatter", opts.rootRank);
   require_one(call, outputs.size());
   if (getRank() == opts.rootRank) require_parts(call, flat(inputs), outputs.front(), "inputs");
   return begin_scatter(checked(call, outputs, {outputs, flat(inputs)}), outputs, inputs, opts);
@@ -252,29 +255,30 @@ DeviceBackend::Work DeviceBackend::alltoall_base(at::Tensor& output, at::Tensor&
   call.amounts_differ = true;
   require_splits(call, "output", output, output_splits);
   require_splits(call, "input", input, input_splits);
-  return begin_all_to_all_single(checked(call, {input}, {output, input}), output, input, output_splits,
+  return begin_all_to_all_single(checked(call, input, {output, input}), output, input, output_splits,
                                  input_splits, opts);
 }
 
 // ------------------------------------------------------------------------ point to point, and nothing --
 
 DeviceBackend::Work DeviceBackend::send(Tensors& tensors, int destination, int tag) {
-  const auto call = message(OpType::SEND, "send", tensors, destination);
+  auto call = message(OpType::SEND, "send", tensors, destination);
   return begin_send(checked(call, tensors, {tensors}), tensors, destination, tag);
 }
 
 DeviceBackend::Work DeviceBackend::recv(Tensors& tensors, int source, int tag) {
-  const auto call = message(OpType::RECV, "recv", tensors, source);
+  auto call = message(OpType::RECV, "recv", tensors, source);
   return begin_recv(checked(call, tensors, {tensors}), tensors, source, tag);
 }
 
 DeviceBackend::Work DeviceBackend::recvAnysource(Tensors& tensors, int tag) {
-  const auto call = message(OpType::RECVANYSOURCE, "recv", tensors, std::nullopt);
+  auto call = message(OpType::RECVANYSOURCE, "recv", tensors, std::nullopt);
   return begin_recv_from_any(checked(call, tensors, {tensors}), tensors, tag);
 }
 
 DeviceBackend::Work DeviceBackend::barrier(const c10d::BarrierOptions& opts) {
-  return begin_barrier(checked(named(OpType::BARRIER, "barrier"), {}, {}), opts);
+  auto call = named(OpType::BARRIER, "barrier");
+  return begin_barrier(checked(call, {}, {}), opts);
 }
 
 }  // namespace tefl::ccl

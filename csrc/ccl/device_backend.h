@@ -64,11 +64,11 @@ class DeviceBackend : public c10d::Backend {
                                 const c10d::AllgatherOptions& opts) = 0;
   virtual Work begin_all_gather_coalesced(const Call& call, Lists& outputs, Tensors& inputs,
                                           const c10d::AllgatherOptions& opts) = 0;
-  virtual Work begin_all_gather_into(const Call& call, Tensors outputs, Tensors inputs,
+  virtual Work begin_all_gather_into(const Call& call, at::TensorList outputs, at::TensorList inputs,
                                      const c10d::AllgatherOptions& opts) = 0;
   virtual Work begin_reduce_scatter(const Call& call, Tensors& outputs, Lists& inputs,
                                     const c10d::ReduceScatterOptions& opts) = 0;
-  virtual Work begin_reduce_scatter_from(const Call& call, Tensors outputs, Tensors inputs,
+  virtual Work begin_reduce_scatter_from(const Call& call, at::TensorList outputs, at::TensorList inputs,
                                          const c10d::ReduceScatterOptions& opts) = 0;
   virtual Work begin_all_to_all(const Call& call, Tensors& outputs, Tensors& inputs,
                                 const c10d::AllToAllOptions& opts) = 0;
@@ -131,8 +131,9 @@ class DeviceBackend : public c10d::Backend {
   Call rooted(c10d::OpType type, const char* name, int64_t root) const;
   Call reducing(c10d::OpType type, const char* name, const c10d::ReduceOp& op, at::TensorList tensors) const;
   Call message(c10d::OpType type, const char* name, const Tensors& tensors, std::optional<int> peer) const;
-  /// Counts and compares a call of `all` those tensors; `measured` are the ones its size is told by.
-  Call checked(Call call, at::TensorList measured, std::initializer_list<at::TensorList> all);
+  /// Fills in, counts and compares a call of `all` those tensors; `measured` are the ones its size is told
+  /// by.
+  const Call& checked(Call& call, at::TensorList measured, std::initializer_list<at::TensorList> all);
   Call coalesced_call() const;
 
   std::atomic<uint64_t> calls_{0}, messages_{0};
@@ -140,6 +141,7 @@ class DeviceBackend : public c10d::Backend {
   std::vector<Work> coalesced_;
   mutable std::mutex failure_mutex_;
   std::string failure_;
+  std::atomic<bool> has_failed_{false};  // so that a sound group's calls take no lock
   Comparer comparer_;
 };
 

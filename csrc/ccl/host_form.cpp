@@ -45,7 +45,7 @@ Tensors without_shape(Tensors tensors) {
   return tensors;
 }
 
-bool are_contiguous(const Tensors& tensors) {
+bool are_contiguous(at::TensorList tensors) {
   return std::all_of(tensors.begin(), tensors.end(),
                      [](const auto& tensor) { return tensor.is_contiguous(); });
 }

@@ -13,7 +13,7 @@ Lists as_movable(Lists lists);
 
 /// Without shape, which gloo would compare: elements one after another. What is not contiguous stays.
 Tensors without_shape(Tensors tensors);
-bool are_contiguous(const Tensors& tensors);
+bool are_contiguous(at::TensorList tensors);
 
 /// How many elements each has.
 std::vector<int64_t> counts_of(const Tensors& tensors);

@@ -13,8 +13,7 @@ double factor_of(const c10d::ReduceOp& op) {
 
 }  // namespace
 
-Reduction::Reduction(const c10d::ReduceOp& wanted, int size, bool native) : inner_(wanted) {
-  if (native) return;
+Reduction::Reduction(const c10d::ReduceOp& wanted, int size) : inner_(wanted) {
   if (wanted.op_ == c10d::ReduceOp::AVG) {
     inner_ = c10d::ReduceOp(c10d::ReduceOp::SUM);
     divisor_ = size;

@@ -11,8 +11,7 @@ namespace tefl::ccl {
 /// The reduction to ask a library for, and what to do with its result afterwards.
 class Reduction {
  public:
-  /// `native`: the library does all of them itself.
-  Reduction(const c10d::ReduceOp& wanted, int size, bool native);
+  Reduction(const c10d::ReduceOp& wanted, int size);
 
   const c10d::ReduceOp& inner() const { return inner_; }
   bool scales() const { return divisor_ != 1 || factor_ != 1.0; }

@@ -96,11 +96,11 @@ void TableBackend::watch(const c10::intrusive_ptr<StreamWork>& work, Timeout tim
   watchdog_.watch(work, timeout);
 }
 
-TableBackend::Work TableBackend::run(const Call& call, const Tensors& outputs, const Tensors& inputs,
+TableBackend::Work TableBackend::run(const Call& call, at::TensorList outputs, at::TensorList inputs,
                                      Timeout timeout, const Body& body) {
   const c10::DeviceGuard on(call.device);
   const Lane lane = this->lane(call, kCollectives, false);
-  auto work = c10::make_intrusive<StreamWork>(call, outputs, ledger_, concatenated(outputs, inputs),
+  auto work = c10::make_intrusive<StreamWork>(call, outputs.vec(), ledger_, concatenated(outputs, inputs),
                                               lane.stream, lane.communicator);
   {
     const c10::StreamGuard in(lane.stream);

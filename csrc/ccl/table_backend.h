@@ -30,11 +30,11 @@ class TableBackend final : public DeviceBackend {
                         const c10d::AllgatherOptions& opts) override;
   Work begin_all_gather_coalesced(const Call& call, Lists& outputs, Tensors& inputs,
                                   const c10d::AllgatherOptions& opts) override;
-  Work begin_all_gather_into(const Call& call, Tensors outputs, Tensors inputs,
+  Work begin_all_gather_into(const Call& call, at::TensorList outputs, at::TensorList inputs,
                              const c10d::AllgatherOptions& opts) override;
   Work begin_reduce_scatter(const Call& call, Tensors& outputs, Lists& inputs,
                             const c10d::ReduceScatterOptions& opts) override;
-  Work begin_reduce_scatter_from(const Call& call, Tensors outputs, Tensors inputs,
+  Work begin_reduce_scatter_from(const Call& call, at::TensorList outputs, at::TensorList inputs,
                                  const c10d::ReduceScatterOptions& opts) override;
   Work begin_all_to_all(const Call& call, Tensors& outputs, Tensors& inputs,
                         const c10d::AllToAllOptions& opts) override;
@@ -78,7 +78,7 @@ class TableBackend final : public DeviceBackend {
   /// The lane of the call, which is behind the current stream now.
   Lane lane(const Call& call, int peer, bool receives);
   /// Runs `body` in the lane of the call. `kept` grows by what it makes.
-  Work run(const Call& call, const Tensors& outputs, const Tensors& inputs, Timeout timeout,
+  Work run(const Call& call, at::TensorList outputs, at::TensorList inputs, Timeout timeout,
            const Body& body);
   void watch(const c10::intrusive_ptr<StreamWork>& work, Timeout timeout);
   Work reduce_all(const Call& call, Tensors& tensors, const c10d::ReduceOp& op, Timeout timeout);

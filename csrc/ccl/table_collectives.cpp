@@ -50,7 +50,8 @@ TableBackend::Work TableBackend::begin_reduce(const Call& call, Tensors& tensors
   });
 }
 
-TableBackend::Work TableBackend::begin_reduce_scatter_from(const Call& call, Tensors outputs, Tensors inputs,
+TableBackend::Work TableBackend::begin_reduce_scatter_from(const Call& call, at::TensorList outputs,
+                                                           at::TensorList inputs,
                                                            const c10d::ReduceScatterOptions& opts) {
   return run(call, outputs, inputs, opts.timeout, [&](const Lane& lane, Tensors& kept) {
     for (size_t i = 0; i < inputs.size(); ++i) {
@@ -90,7 +91,8 @@ void TableBackend::gather_one(const Call& call, const Lane& lane, const at::Tens
         call);
 }
 
-TableBackend::Work TableBackend::begin_all_gather_into(const Call& call, Tensors outputs, Tensors inputs,
+TableBackend::Work TableBackend::begin_all_gather_into(const Call& call, at::TensorList outputs,
+                                                       at::TensorList inputs,
                                                        const c10d::AllgatherOptions& opts) {
   return run(call, outputs, inputs, opts.timeout, [&](const Lane& lane, Tensors& kept) {
     for (size_t i = 0; i < inputs.size(); ++i) {

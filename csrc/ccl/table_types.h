@@ -24,7 +24,7 @@ void enqueue_reduction(const Call& call, const c10d::ReduceOp& op, at::ScalarTyp
     const auto status = enqueue(dtype, table_reduction(call, op, type));
     if (status != TEFL_ERR_UNSUPPORTED) return check(status, call);
   }
-  const Reduction how(op, call.size, /*native=*/false);
+  const Reduction how(op, call.size);
   check(enqueue(dtype, table_reduction(call, how.inner(), type)), call);
   if (how.scales()) how.scale(results);
 }

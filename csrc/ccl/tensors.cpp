@@ -2,8 +2,6 @@
 
 #include <c10/util/Exception.h>
 
-#include "device/alias_storage.h"
-#include "device/alias_target.h"
 #include "device/current_device.h"
 #include "device/provider.h"
 
@@ -36,25 +34,6 @@ c10::Device device_of(const Call& call, std::initializer_list<at::TensorList> li
   return first == nullptr ? device::device_at(device::current_device()) : first->device();
 }
 
-at::Tensor alias_of(const at::Tensor& tensor) {
-  const auto& target = device::alias_target();
-  const auto device = target.device(tensor.device().index());
-  return device::tensor_over(device::alias_storage(tensor.storage(), device), tensor, target.key);
-}
-
-Tensors aliases_of(const Tensors& tensors) {
-  Tensors aliases;
-  aliases.reserve(tensors.size());
-  for (const auto& tensor : tensors) aliases.push_back(alias_of(tensor));
-  return aliases;
-}
-
-Lists aliases_of(const Lists& lists) {
-  Lists aliases;
-  for (const auto& list : lists) aliases.push_back(aliases_of(list));
-  return aliases;
-}
-
 Tensors flat(const Lists& lists) {
   Tensors all;
   for (const auto& list : lists) all.insert(all.end(), list.begin(), list.end());
@@ -67,9 +46,10 @@ Tensors of_each_rank(const Lists& lists, size_t i) {
   return found;
 }
 
-Tensors concatenated(Tensors tensors, const Tensors& more) {
-  tensors.insert(tensors.end(), more.begin(), more.end());
-  return tensors;
+Tensors concatenated(at::TensorList tensors, at::TensorList more) {
+  Tensors all = tensors.vec();
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
 }
 
 }  // namespace tefl::ccl

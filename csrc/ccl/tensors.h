@@ -17,14 +17,9 @@ using Lists = std::vector<Tensors>;
 /// names what is not. None at all: the current one.
 c10::Device device_of(const Call& call, std::initializer_list<at::TensorList> lists);
 
-/// Zero-copy aliases on the alias device. Waits for no stream.
-at::Tensor alias_of(const at::Tensor& tensor);
-Tensors aliases_of(const Tensors& tensors);
-Lists aliases_of(const Lists& lists);
-
 Tensors flat(const Lists& lists);
 /// Of lists, one for each rank, everybody's element `i`.
 Tensors of_each_rank(const Lists& lists, size_t i);
-Tensors concatenated(Tensors tensors, const Tensors& more);
+Tensors concatenated(at::TensorList tensors, at::TensorList more);
 
 }  // namespace tefl::ccl

@@ -260,8 +260,6 @@ void SharedWork::promise(const Future& future) {
 
 // ------------------------------------------------------------------------------------------- together --
 
-namespace {
-
 std::vector<at::Tensor> results_of(const std::vector<c10::intrusive_ptr<c10d::Work>>& works) {
   std::vector<at::Tensor> all;
   for (const auto& work : works) {
@@ -270,8 +268,6 @@ std::vector<at::Tensor> results_of(const std::vector<c10::intrusive_ptr<c10d::Wo
   }
   return all;
 }
-
-}  // namespace
 
 WorkGroup::WorkGroup(Call call, std::shared_ptr<Ledger> ledger,
                      std::vector<c10::intrusive_ptr<c10d::Work>> works)

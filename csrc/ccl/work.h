@@ -165,6 +165,9 @@ void DeviceWork::block(std::unique_lock<std::mutex>& lock, std::chrono::millisec
   }
 }
 
+/// The results of all of them, in order.
+std::vector<at::Tensor> results_of(const std::vector<c10::intrusive_ptr<c10d::Work>>& works);
+
 /// Several works as one: what endCoalescing() returns.
 class WorkGroup final : public DeviceWork {
  public:

@@ -11,6 +11,7 @@
 #include "device/current_device.h"
 #include "device/host_access.h"
 #include "device/provider.h"
+#include "device/shell.h"
 #include "device/streams.h"
 
 namespace tefl::device {
@@ -159,15 +160,18 @@ const c10::DataPtr& owner_of_memory(const c10::DataPtr& data) {
 }
 
 at::Tensor tensor_over(c10::Storage storage, const at::Tensor& like, c10::DispatchKey key) {
-  auto tensor =
-      at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key), like.dtype());
-  c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  const c10::TensorImpl* source = like.unsafeGetTensorImpl();
-  impl->set_sizes_and_strides(source->sizes(), source->strides(), source->storage_offset());
-  if (source->is_conj()) impl->_set_conj(true);
-  if (source->is_neg()) impl->_set_neg(true);
-  if (source->is_wrapped_number()) impl->set_wrapped_number(true);
+  auto tensor = at::detail::make_tensor<Shell>(std::move(storage), c10::DispatchKeySet(key), like.dtype());
+  shell_of(tensor)->cover(like.unsafeGetTensorImpl());
   return tensor;
+}
+
+at::Tensor recordable_alias(const at::Tensor& tensor) {
+  auto storage = tensor.storage();
+  writable_data(storage);
+  while (auto source = source_of(storage)) storage = std::move(source);
+  auto alias = tensor_over(std::move(storage), tensor, alias_target().key);
+  shell_of(alias)->move_to(alias_target().device(tensor.device().index()));
+  return alias;
 }
 
 at::Tensor relabelled(at::Tensor made, c10::Device device) {

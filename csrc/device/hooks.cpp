@@ -22,7 +22,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return device_count() > 0; }
   bool hasPrimaryContext(c10::DeviceIndex) const override { return is_initialized(); }
-  void init() const override { ensure_initialized(); }
+  void init() const override { start_runtime(); }
 
   c10::DeviceIndex deviceCount() const override { return device_count(); }
   c10::DeviceIndex getCurrentDevice() const override { return current_device(); }

@@ -1,5 +1,6 @@
 #include "device/provider.h"
 
+#include <ATen/Context.h>
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
 #include <pthread.h>
@@ -253,19 +254,9 @@ void after_fork_in_child() {
   if (g_state.load() != State::kFresh) g_state.store(State::kForked);
 }
 
-void start_runtime() {
-  static auto* mutex = new std::mutex;
-  const std::lock_guard<std::mutex> lock(*mutex);
-  if (g_state.load() == State::kStarted) return;
-  g_state.store(State::kStarting);
-  try {
-    check(runtime().init(), "init");
-    start_shared_runtime();
-  } catch (...) {
-    g_state.store(State::kFresh);
-    throw;
-  }
-  g_state.store(State::kStarted);
+void require_not_forked() {
+  TORCH_CHECK(!in_bad_fork(), "Cannot re-initialize ", device_name(), " in forked subprocess. To use ",
+              device_name(), " with multiprocessing, you must use the 'spawn' start method");
 }
 
 }  // namespace
@@ -309,12 +300,25 @@ void throw_status(tefl_status status, const char* function, const std::string& d
 }
 
 void ensure_initialized() {
-  const State state = g_state.load(std::memory_order_acquire);
-  if (state == State::kStarted) return;
-  TORCH_CHECK(state != State::kForked, "Cannot re-initialize ", device_name(),
-              " in forked subprocess. To use ", device_name(),
-              " with multiprocessing, you must use the 'spawn' start method");
-  start_runtime();
+  if (C10_LIKELY(is_initialized())) return;
+  require_not_forked();
+  at::globalContext().lazyInitDevice(c10::kPrivateUse1);
+}
+
+void start_runtime() {
+  static auto* mutex = new std::mutex;
+  const std::lock_guard<std::mutex> lock(*mutex);
+  if (is_initialized()) return;
+  require_not_forked();
+  g_state.store(State::kStarting);
+  try {
+    check(runtime().init(), "init");
+    start_shared_runtime();
+  } catch (...) {
+    g_state.store(State::kFresh);
+    throw;
+  }
+  g_state.store(State::kStarted);
 }
 
 bool is_initialized() { return g_state.load(std::memory_order_acquire) == State::kStarted; }

@@ -20,6 +20,8 @@ class Shell final : public c10::TensorImpl {
     if (C10_UNLIKELY(unusual)) return cover_unusual(like);
     copy_metadata(like);
   }
+  /// Is on `device` from now on, whatever its Storage says.
+  void move_to(c10::Device device) { device_opt_ = device; }
   bool is_on(c10::Device device) const { return device_opt_ == device; }
   bool has_bits() const { return key_set_.has_any(kBits); }
   /// What the next tensor may not have, undone while the dtype still allows it.

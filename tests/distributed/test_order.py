@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-MODULES = ("checks_order",)
+MODULES = ("checks_order", "checks_messages")
 RANKS = 2
 
 

@@ -96,6 +96,17 @@ def test_pinned_memory_is_cudas(maca):
     assert mine.sum() == 8
 
 
+def test_memory_that_pytorch_pins_by_cuda_counts_as_pinned_once_the_device_is_used(python):
+    out = python(
+        CLAIM
+        + """
+torch.ones(2, device="maca")
+print(torch.empty(8, pin_memory=True).is_pinned(), torch.empty(8).is_pinned())
+"""
+    )
+    assert out == "True False"
+
+
 # ------------------------------------------------------------------------------------ streams and events --
 
 
