@@ -43,8 +43,8 @@ GOALS = {"sim": {1 << 10: 1.1, 1 << 26: 1.02}, "cuda": {size: 1.02 for size in S
 MOST_OVER_GLOO, MOST_OVER_NCCL = (200, 1 << 22), (20, 1 << 28)
 """Calls and bytes of a round. On two cores gloo's threads take some hundred calls to settle; on a GPU calls
 follow each other in the stream."""
-LARGE = (1 << 21, 1 << 24)
-"""Bytes beyond which a call is mostly the moving of them, so that fewer rounds do: over gloo, and over NCCL."""
+LARGE_OVER_GLOO, LARGE_OVER_NCCL = 1 << 21, 1 << 24
+"""Bytes up to which a call is mostly the host's work, and gets four times as many rounds."""
 GOALS_US = {"cuda": {size: 5.0 for size in SIZES if size < 1 << 20}}
 """Microseconds that a call of ours may take more, where a ratio would be of next to nothing."""
 
@@ -245,7 +245,8 @@ def main() -> None:
 
 
 def rounds_of(nbytes: int, options: argparse.Namespace) -> int:
-    rounds = options.rounds if nbytes > LARGE[options.provider == "cuda"] else 4 * options.rounds
+    large = LARGE_OVER_NCCL if options.provider == "cuda" else LARGE_OVER_GLOO
+    rounds = options.rounds if nbytes > large else 4 * options.rounds
     return 8 * rounds if options.provider == "sim" and nbytes in GOALS["sim"] else rounds
 
 

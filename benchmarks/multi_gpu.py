@@ -256,14 +256,20 @@ def parse_options() -> argparse.Namespace:
     )
     parser.add_argument("--provider", default="cuda", help="cuda; or sim, to try the script itself (cuda)")
     parser.add_argument("--plain", default="cuda", help="the device to compare with (cuda)")
-    parser.add_argument("--ranks", type=int, default=0, help="processes (one for each GPU)")
+    parser.add_argument("--ranks", type=int, default=0, help="processes, 2 at least (one for each GPU)")
     parser.add_argument("--largest", default="1G", help="bytes of the largest collective (1G)")
     parser.add_argument("--size", default="several", choices=SIZES, help="of the model (several)")
     parser.add_argument("--only", nargs="*", default=list(PARTS), choices=list(PARTS), help="parts to run")
     parser.add_argument("--part", choices=("copies", "killed"), help=argparse.SUPPRESS)
     parser.add_argument("--json", type=Path, metavar="FOLDER", help="write the results there")
     options = parser.parse_args()
-    options.ranks = options.ranks or max(2, torch.cuda.device_count())
+    seen = torch.cuda.device_count()
+    options.ranks = options.ranks or max(2, seen)
+    if options.provider == "cuda" and seen < options.ranks:
+        parser.error(
+            f"{options.ranks} ranks want as many NVIDIA GPUs, and this process sees {seen}: use a CUDA build of "
+            "PyTorch on such a machine, or try the script itself with --provider sim --plain cpu"
+        )
     return options
 
 

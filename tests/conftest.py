@@ -13,6 +13,9 @@ import pytest
 
 from .processes import Result, environment, run_python
 
+# Before torch is imported: the tests claim devices themselves, whatever is installed.
+os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(

@@ -57,6 +57,15 @@ void AliasBackend::proceed(const Call& call) {
 
 // --------------------------------------------------------------------------------- how a call is made --
 
+Aliases AliasBackend::aliases_for(bool asynchronous) const {
+  const bool lends = !on_host_ && !asynchronous && !is_in_group();
+  return Aliases(lends ? AliasKind::kLent : AliasKind::kHeld);
+}
+
+Aliases AliasBackend::aliases_of_message() const {
+  return Aliases(on_host_ ? AliasKind::kHeld : AliasKind::kRecordable);
+}
+
 // The inner group goes by the current stream, which is the same under both names. For a call that is not
 // asynchronous NCCL returns no work: it is in the current stream already.
 AliasBackend::Work AliasBackend::shared(const Call& call, at::TensorList outputs, Work inner) {
@@ -73,19 +82,19 @@ AliasBackend::Work AliasBackend::run_on_host(const Call& call, Tensors outputs, 
   } else {
     work = c10::make_intrusive<ForwardedWork>(call, std::move(outputs), ledger_);
   }
-  return kept(begin(std::move(work), std::move(start)));
+  return kept(start_in_order(std::move(work), std::move(start)));
 }
 
-AliasBackend::Work AliasBackend::begin(c10::intrusive_ptr<BegunWork> work, Start start) {
+AliasBackend::Work AliasBackend::start_in_order(c10::intrusive_ptr<BegunWork> work, Start start) {
   const auto& call = work->call();
   const auto stream = device::current_stream(call.device.index());
   auto& queue = call.is_message() ? messages_ : collectives_;
-  if (!call.is_open && queue.run_now(stream, [&] { work->begun(start()); })) return work;
+  if (!call.is_open && queue.run_now(stream, [&] { work->begun(start(*inner_)); })) return work;
   queue.submit(
       stream,
-      [this, work, start = std::move(start)] {
+      [this, inner = inner_, work, start = std::move(start)] {
         proceed(work->call());
-        work->begun(start());
+        work->begun(start(*inner));
       },
       [work](const std::exception_ptr& error) { work->begun(nullptr, error); });
   return work;

@@ -11,7 +11,9 @@
 namespace tefl::ccl {
 
 /// Every collective gets zero-copy aliases of its tensors and is begun, on the inner group, after what the
-/// current stream holds. Any c10d backend for the alias device will do; what it lacks raises its own error.
+/// current stream holds. On the host that is gloo, whose averages are computed here; on a GPU a backend that
+/// orders streams, reduces in every way, and treats tensors as NCCL does (AliasKind). What it lacks raises
+/// its own error.
 class AliasBackend final : public DeviceBackend {
  public:
   AliasBackend(c10::intrusive_ptr<c10d::Backend> inner, const c10::intrusive_ptr<c10d::Store>& store,
@@ -60,14 +62,14 @@ class AliasBackend final : public DeviceBackend {
   bool gathers_different_amounts() const override { return !on_host_; }
 
  private:
-  using Start = std::function<Work()>;
+  using Start = std::function<Work(c10d::Backend&)>;
   using Finish = std::function<void()>;
 
   /// Calls `begin(inner)`, which returns the inner group's work, after what the current stream of the call's
-  /// device holds; `finish` runs on the results. Templates, so that a library that orders streams itself is
-  /// called without a std::function; defined beside the collectives, which alone use them.
+  /// device holds. Templates, so that a library that orders streams itself is called without a std::function;
+  /// defined beside the collectives, which alone use them.
   template <class Begin>
-  Work run(const Call& call, at::TensorList outputs, Begin&& begin, Finish finish = nullptr);
+  Work run(const Call& call, at::TensorList outputs, Begin&& begin);
   /// The same of `begin(inner, out, opts)`, where `opts` has the reduction that the library is to do; on the
   /// host the results in `out`, aliases of the outputs, are scaled afterwards where this rank `receives`
   /// them.
@@ -76,18 +78,18 @@ class AliasBackend final : public DeviceBackend {
                      bool receives = true);
   /// Ours over the work of a library that orders streams itself; none over none.
   Work shared(const Call& call, at::TensorList outputs, Work inner);
+  /// `finish`, if any, runs on the results.
   Work run_on_host(const Call& call, Tensors outputs, Start start, Finish finish);
-  Work begin(c10::intrusive_ptr<BegunWork> work, Start start);
+  Work start_in_order(c10::intrusive_ptr<BegunWork> work, Start start);
   Work all_to_all_on_host(const Call& call, const Tensors& outputs, const Tensors& inputs,
                           const c10d::AllToAllOptions& opts);
   /// Returns when a call that has been queued may start; throws where it may not.
   void proceed(const Call& call);
 
-  /// For a collective with `opts`. The library lets go of what it puts into the current stream itself; gloo
-  /// begins later, and what is asynchronous or in a group is held until its end.
-  template <class Opts>
-  Aliases aliases_for(const Opts& opts) const;
-  Aliases aliases_of_message() const { return Aliases(on_host_ ? Use::kHolds : Use::kRecords); }
+  /// Of a collective: lent where the library enqueues before it returns and keeps nothing; held where gloo
+  /// begins later, and where the call is asynchronous or in a group.
+  Aliases aliases_for(bool asynchronous) const;
+  Aliases aliases_of_message() const;
   /// Aliases for what only moves elements: of a tensor, a list of them, or lists.
   template <class Given>
   auto movable(Aliases& aliases, const Given& given) const;

@@ -6,8 +6,6 @@
 namespace tefl::ccl {
 namespace {
 
-using c10d::OpType;
-
 // `opts` with the reduction that the inner library is to do.
 template <class Options>
 Options with(const Options& opts, const Reduction& how) {
@@ -19,13 +17,9 @@ Options with(const Options& opts, const Reduction& how) {
 }  // namespace
 
 template <class Begin>
-AliasBackend::Work AliasBackend::run(const Call& call, at::TensorList outputs, Begin&& begin, Finish finish) {
-  if (!on_host_) {
-    TORCH_INTERNAL_ASSERT(!finish, "a library of another device than the host is to do all of ", call.name);
-    return shared(call, outputs, begin(*inner_));
-  }
-  auto start = [inner = inner_, begin = std::forward<Begin>(begin)]() mutable { return begin(*inner); };
-  return run_on_host(call, outputs.vec(), std::move(start), std::move(finish));
+AliasBackend::Work AliasBackend::run(const Call& call, at::TensorList outputs, Begin&& begin) {
+  if (!on_host_) return shared(call, outputs, begin(*inner_));
+  return run_on_host(call, outputs.vec(), std::forward<Begin>(begin), nullptr);
 }
 
 template <class Opts, class Begin>
@@ -34,22 +28,16 @@ AliasBackend::Work AliasBackend::run_reduction(const Call& call, at::TensorList 
   if (!on_host_) return shared(call, outputs, begin(*inner_, out, opts));
   const Reduction how(opts.reduceOp, getSize());
   Finish finish;
-  if (how.scales()) finish = [results = receives ? out : Tensors{}, how]() mutable { how.scale(results); };
+  if (how.scales() && receives) finish = [results = out, how]() mutable { how.scale(results); };
   auto start = [begin = std::forward<Begin>(begin), out = std::move(out),
                 opts = with(opts, how)](c10d::Backend& inner) mutable { return begin(inner, out, opts); };
-  return run(call, outputs, std::move(start), std::move(finish));
-}
-
-template <class Opts>
-Aliases AliasBackend::aliases_for(const Opts& opts) const {
-  const bool lets_go = !on_host_ && !opts.asyncOp && !is_in_group();
-  return Aliases(lets_go ? Use::kLetsGo : Use::kHolds);
+  return run_on_host(call, outputs.vec(), std::move(start), std::move(finish));
 }
 
 template <class Given>
 auto AliasBackend::movable(Aliases& aliases, const Given& given) const {
-  auto found = aliases.of(given);
-  return on_host_ ? as_movable(std::move(found)) : found;
+  if (on_host_) return as_movable(aliases.of(given));
+  return aliases.of(given);
 }
 
 Tensors AliasBackend::shapeless(Tensors aliases) const {
@@ -61,34 +49,35 @@ Tensors AliasBackend::shapeless(Tensors aliases) const {
 
 AliasBackend::Work AliasBackend::begin_all_reduce(const Call& call, Tensors& tensors,
                                                   const c10d::AllreduceOptions& opts) {
-  auto aliases = aliases_for(opts);
-  return run_reduction(call, tensors, aliases.of(tensors), opts,
-                       [](auto& inner, auto& out, const auto& opts) { return inner.allreduce(out, opts); });
+  auto aliases = aliases_for(opts.asyncOp);
+  return run_reduction(
+      call, tensors, aliases.of(tensors), opts,
+      [](c10d::Backend& inner, auto& out, const auto& opts) { return inner.allreduce(out, opts); });
 }
 
 AliasBackend::Work AliasBackend::begin_all_reduce_coalesced(const Call& call, Tensors& tensors,
                                                             const c10d::AllreduceCoalescedOptions& opts) {
-  auto aliases = aliases_for(opts);
+  auto aliases = aliases_for(opts.asyncOp);
   return run_reduction(
       call, tensors, aliases.of(tensors), opts,
-      [](auto& inner, auto& out, const auto& opts) { return inner.allreduce_coalesced(out, opts); });
+      [](c10d::Backend& inner, auto& out, const auto& opts) { return inner.allreduce_coalesced(out, opts); });
 }
 
 // What the other ranks' tensors hold afterwards is the library's affair: gloo leaves sums of some ranks in
 // them, NCCL what was there. To spare them under gloo would take a copy, and half as much time again.
 AliasBackend::Work AliasBackend::begin_reduce(const Call& call, Tensors& tensors,
                                               const c10d::ReduceOptions& opts) {
-  auto aliases = aliases_for(opts);
+  auto aliases = aliases_for(opts.asyncOp);
   return run_reduction(
       call, tensors, aliases.of(tensors), opts,
-      [](auto& inner, auto& out, const auto& opts) { return inner.reduce(out, opts); },
+      [](c10d::Backend& inner, auto& out, const auto& opts) { return inner.reduce(out, opts); },
       /*receives=*/getRank() == opts.rootRank);
 }
 
 AliasBackend::Work AliasBackend::begin_reduce_scatter(const Call& call, Tensors& outputs, Lists& inputs,
                                                       const c10d::ReduceScatterOptions& opts) {
-  auto aliases = aliases_for(opts);
-  auto begin = [in = aliases.of(inputs)](auto& inner, auto& out, const auto& opts) mutable {
+  auto aliases = aliases_for(opts.asyncOp);
+  auto begin = [in = aliases.of(inputs)](c10d::Backend& inner, auto& out, const auto& opts) mutable {
     return inner.reduce_scatter(out, in, opts);
   };
   return run_reduction(call, outputs, aliases.of(outputs), opts, std::move(begin));
@@ -97,12 +86,13 @@ AliasBackend::Work AliasBackend::begin_reduce_scatter(const Call& call, Tensors&
 AliasBackend::Work AliasBackend::begin_reduce_scatter_from(const Call& call, at::TensorList outputs,
                                                            at::TensorList inputs,
                                                            const c10d::ReduceScatterOptions& opts) {
-  auto aliases = aliases_for(opts);
-  if (!on_host_ && outputs.size() == 1) {
+  auto aliases = aliases_for(opts.asyncOp);
+  if (!on_host_ && outputs.size() == 1) {  // without lists: sharded training calls nothing oftener
     auto out = aliases.of(outputs[0]), in = aliases.of(inputs[0]);
     return shared(call, outputs, inner_->_reduce_scatter_base(out, in, opts));
   }
-  auto begin = [in = shapeless(aliases.of(inputs))](auto& inner, auto& out, const auto& opts) mutable {
+  auto begin = [in = shapeless(aliases.of(inputs))](c10d::Backend& inner, auto& out,
+                                                    const auto& opts) mutable {
     if (out.size() == 1) return inner._reduce_scatter_base(out[0], in[0], opts);
     return inner.reduce_scatter_tensor_coalesced(out, in, opts);
   };
@@ -113,27 +103,25 @@ AliasBackend::Work AliasBackend::begin_reduce_scatter_from(const Call& call, at:
 
 AliasBackend::Work AliasBackend::begin_all_gather(const Call& call, Lists& outputs, Tensors& inputs,
                                                   const c10d::AllgatherOptions& opts) {
-  auto aliases = aliases_for(opts);
-  auto begin = [out = movable(aliases, outputs), in = movable(aliases, inputs), opts](auto& inner) mutable {
-    return inner.allgather(out, in, opts);
-  };
+  auto aliases = aliases_for(opts.asyncOp);
+  auto begin = [out = movable(aliases, outputs), in = movable(aliases, inputs),
+                opts](c10d::Backend& inner) mutable { return inner.allgather(out, in, opts); };
   return run(call, flat(outputs), std::move(begin));
 }
 
 AliasBackend::Work AliasBackend::begin_all_gather_coalesced(const Call& call, Lists& outputs, Tensors& inputs,
                                                             const c10d::AllgatherOptions& opts) {
-  auto aliases = aliases_for(opts);
-  auto begin = [out = movable(aliases, outputs), in = movable(aliases, inputs), opts](auto& inner) mutable {
-    return inner.allgather_coalesced(out, in, opts);
-  };
+  auto aliases = aliases_for(opts.asyncOp);
+  auto begin = [out = movable(aliases, outputs), in = movable(aliases, inputs),
+                opts](c10d::Backend& inner) mutable { return inner.allgather_coalesced(out, in, opts); };
   return run(call, flat(outputs), std::move(begin));
 }
 
 AliasBackend::Work AliasBackend::begin_all_gather_into(const Call& call, at::TensorList outputs,
                                                        at::TensorList inputs,
                                                        const c10d::AllgatherOptions& opts) {
-  auto aliases = aliases_for(opts);
-  if (!on_host_ && outputs.size() == 1) {
+  auto aliases = aliases_for(opts.asyncOp);
+  if (!on_host_ && outputs.size() == 1) {  // without lists: sharded training calls nothing oftener
     auto out = aliases.of(outputs[0]), in = aliases.of(inputs[0]);
     return shared(call, outputs, inner_->_allgather_base(out, in, opts));
   }
@@ -143,7 +131,7 @@ AliasBackend::Work AliasBackend::begin_all_gather_into(const Call& call, at::Ten
     out = shapeless(std::move(out));
     in = shapeless(std::move(in));
   }
-  auto begin = [out = std::move(out), in = std::move(in), opts](auto& inner) mutable {
+  auto begin = [out = std::move(out), in = std::move(in), opts](c10d::Backend& inner) mutable {
     if (out.size() == 1) return inner._allgather_base(out[0], in[0], opts);
     return inner.allgather_into_tensor_coalesced(out, in, opts);
   };
@@ -152,10 +140,9 @@ AliasBackend::Work AliasBackend::begin_all_gather_into(const Call& call, at::Ten
 
 AliasBackend::Work AliasBackend::begin_gather(const Call& call, Lists& outputs, Tensors& inputs,
                                               const c10d::GatherOptions& opts) {
-  auto aliases = aliases_for(opts);
-  auto begin = [out = movable(aliases, outputs), in = movable(aliases, inputs), opts](auto& inner) mutable {
-    return inner.gather(out, in, opts);
-  };
+  auto aliases = aliases_for(opts.asyncOp);
+  auto begin = [out = movable(aliases, outputs), in = movable(aliases, inputs),
+                opts](c10d::Backend& inner) mutable { return inner.gather(out, in, opts); };
   return run(call, flat(outputs), std::move(begin));
 }
 
@@ -163,8 +150,8 @@ AliasBackend::Work AliasBackend::begin_gather(const Call& call, Lists& outputs, 
 
 AliasBackend::Work AliasBackend::begin_broadcast(const Call& call, Tensors& tensors,
                                                  const c10d::BroadcastOptions& opts) {
-  auto aliases = aliases_for(opts);
-  auto begin = [out = movable(aliases, tensors), opts](auto& inner) mutable {
+  auto aliases = aliases_for(opts.asyncOp);
+  auto begin = [out = movable(aliases, tensors), opts](c10d::Backend& inner) mutable {
     return inner.broadcast(out, opts);
   };
   return run(call, tensors, std::move(begin));
@@ -172,10 +159,9 @@ AliasBackend::Work AliasBackend::begin_broadcast(const Call& call, Tensors& tens
 
 AliasBackend::Work AliasBackend::begin_scatter(const Call& call, Tensors& outputs, Lists& inputs,
                                                const c10d::ScatterOptions& opts) {
-  auto aliases = aliases_for(opts);
-  auto begin = [out = movable(aliases, outputs), in = movable(aliases, inputs), opts](auto& inner) mutable {
-    return inner.scatter(out, in, opts);
-  };
+  auto aliases = aliases_for(opts.asyncOp);
+  auto begin = [out = movable(aliases, outputs), in = movable(aliases, inputs),
+                opts](c10d::Backend& inner) mutable { return inner.scatter(out, in, opts); };
   return run(call, outputs, std::move(begin));
 }
 
@@ -183,24 +169,24 @@ AliasBackend::Work AliasBackend::begin_scatter(const Call& call, Tensors& output
 AliasBackend::Work AliasBackend::all_to_all_on_host(const Call& call, const Tensors& outputs,
                                                     const Tensors& inputs,
                                                     const c10d::AllToAllOptions& opts) {
-  auto aliases = aliases_for(opts);
+  auto aliases = aliases_for(opts.asyncOp);
   auto out = movable(aliases, outputs), in = movable(aliases, inputs);
   auto received = std::make_shared<at::Tensor>();
-  auto begin = [received, out, in, opts](auto& inner) mutable {
+  auto begin = [received, out, in, opts](c10d::Backend& inner) mutable {
     auto sent = packed(in);
     auto output_counts = counts_of(out), input_counts = counts_of(in);
     *received = room_for(out);
     return inner.alltoall_base(*received, sent, output_counts, input_counts, opts);
   };
   auto finish = [received, out] { unpack(*received, out); };
-  return run(call, outputs, std::move(begin), finish);
+  return run_on_host(call, outputs, std::move(begin), std::move(finish));
 }
 
 AliasBackend::Work AliasBackend::begin_all_to_all(const Call& call, Tensors& outputs, Tensors& inputs,
                                                   const c10d::AllToAllOptions& opts) {
   if (on_host_) return all_to_all_on_host(call, outputs, inputs, opts);
-  auto aliases = aliases_for(opts);
-  auto begin = [out = aliases.of(outputs), in = aliases.of(inputs), opts](auto& inner) mutable {
+  auto aliases = aliases_for(opts.asyncOp);
+  auto begin = [out = aliases.of(outputs), in = aliases.of(inputs), opts](c10d::Backend& inner) mutable {
     return inner.alltoall(out, in, opts);
   };
   return run(call, outputs, std::move(begin));
@@ -211,9 +197,9 @@ AliasBackend::Work AliasBackend::begin_all_to_all_single(const Call& call, at::T
                                                          std::vector<int64_t>& output_splits,
                                                          std::vector<int64_t>& input_splits,
                                                          const c10d::AllToAllOptions& opts) {
-  auto aliases = aliases_for(opts);
+  auto aliases = aliases_for(opts.asyncOp);
   auto begin = [out = movable(aliases, output), in = movable(aliases, input), output_splits, input_splits,
-                opts](auto& inner) mutable {
+                opts](c10d::Backend& inner) mutable {
     return inner.alltoall_base(out, in, output_splits, input_splits, opts);
   };
   return run(call, output, std::move(begin));
@@ -223,24 +209,24 @@ AliasBackend::Work AliasBackend::begin_all_to_all_single(const Call& call, at::T
 
 AliasBackend::Work AliasBackend::begin_send(const Call& call, Tensors& tensors, int destination, int tag) {
   auto aliases = aliases_of_message();
-  auto begin = [all = movable(aliases, tensors), destination, tag](auto& inner) mutable {
-    return inner.send(all, destination, tag);
+  auto begin = [in = movable(aliases, tensors), destination, tag](c10d::Backend& inner) mutable {
+    return inner.send(in, destination, tag);
   };
   return run(call, tensors, std::move(begin));
 }
 
 AliasBackend::Work AliasBackend::begin_recv(const Call& call, Tensors& tensors, int source, int tag) {
   auto aliases = aliases_of_message();
-  auto begin = [all = movable(aliases, tensors), source, tag](auto& inner) mutable {
-    return inner.recv(all, source, tag);
+  auto begin = [out = movable(aliases, tensors), source, tag](c10d::Backend& inner) mutable {
+    return inner.recv(out, source, tag);
   };
   return run(call, tensors, std::move(begin));
 }
 
 AliasBackend::Work AliasBackend::begin_recv_from_any(const Call& call, Tensors& tensors, int tag) {
   auto aliases = aliases_of_message();
-  auto begin = [all = movable(aliases, tensors), tag](auto& inner) mutable {
-    return inner.recvAnysource(all, tag);
+  auto begin = [out = movable(aliases, tensors), tag](c10d::Backend& inner) mutable {
+    return inner.recvAnysource(out, tag);
   };
   return run(call, tensors, std::move(begin));
 }
@@ -249,7 +235,7 @@ AliasBackend::Work AliasBackend::begin_barrier(const Call& call, const c10d::Bar
   auto inner_opts = opts;
   inner_opts.device.reset();
   if (!on_host_ && inner_opts.device_ids.empty()) inner_opts.device_ids = {call.device.index()};
-  auto begin = [inner_opts](auto& inner) { return inner.barrier(inner_opts); };
+  auto begin = [inner_opts](c10d::Backend& inner) { return inner.barrier(inner_opts); };
   return run(call, {}, std::move(begin));
 }
 

@@ -8,7 +8,7 @@ namespace tefl::ccl {
 at::Tensor Aliases::of(const at::Tensor& tensor) {
   const auto index = tensor.device().index();
   if (loan_ && loan_->has_more(1)) return loan_->alias(loan_->lend(tensor, index));
-  if (use_ == Use::kRecords) return device::recordable_alias(tensor);
+  if (kind_ == AliasKind::kRecordable) return device::recordable_alias(tensor);
   const auto& target = device::alias_target();
   return device::tensor_over(device::alias_storage(tensor.storage(), target.device(index)), tensor,
                              target.key);

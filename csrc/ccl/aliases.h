@@ -8,18 +8,19 @@
 
 namespace tefl::ccl {
 
-/// What the library does with the aliases of a call.
-enum class Use {
-  kHolds,    // it holds them until it is done
-  kLetsGo,   // it has let go of them when the call returns; one that it keeps all the same stays good
-  kRecords,  // it tells the memory's allocator which stream uses them, and lets go of them
+/// By what the library does with it.
+enum class AliasKind {
+  kHeld,        // holds it until it is done
+  kLent,        // has let go of it when the call returns; one that it holds all the same stays good
+  kRecordable,  // tells the memory's allocator which stream uses it, and lets go of it
 };
 
-/// One call's. Waits for no stream. It outlives the vectors that its aliases were put into.
+/// The aliases of one call. Waits for no stream. To be declared before what holds them: one that is still
+/// held at its end is not lent again.
 class Aliases {
  public:
-  explicit Aliases(Use use) : use_(use) {
-    if (use == Use::kLetsGo) loan_.emplace();
+  explicit Aliases(AliasKind kind) : kind_(kind) {
+    if (kind == AliasKind::kLent) loan_.emplace();
   }
 
   at::Tensor of(const at::Tensor& tensor);
@@ -27,8 +28,8 @@ class Aliases {
   Lists of(const Lists& lists);
 
  private:
-  const Use use_;
-  std::optional<device::LentAliases> loan_;  // the thread's, a third of the cost of making some
+  const AliasKind kind_;
+  std::optional<device::LentAliases> loan_;  // of the thread's, which costs less than making some
 };
 
 }  // namespace tefl::ccl

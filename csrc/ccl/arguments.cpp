@@ -23,7 +23,8 @@ void require_parts(const Call& call, const Tensors& parts, const at::Tensor& who
   require_one_each(call, parts, what);
   for (const auto& part : parts) {
     TORCH_CHECK_VALUE(part.numel() == whole.numel() && part.dtype() == whole.dtype(), call.name, ": got ",
-                      what, " of ", amount(part), " and of ", amount(whole), "; all must be alike");
+                      what, " of ", amount(part), " and of ", amount(whole),
+                      "; all must be alike: pad them, or use all_to_all");
   }
 }
 

@@ -50,15 +50,13 @@ Call DeviceBackend::message(OpType type, const char* name, const Tensors& tensor
 }
 
 // What is refused is not counted: a rank may put its arguments right and call again.
-const Call& DeviceBackend::checked(Call& call, at::TensorList measured,
-                                   std::initializer_list<at::TensorList> all) {
+void DeviceBackend::admit(Call& call, at::TensorList measured, std::initializer_list<at::TensorList> all) {
   device::ensure_initialized();
   call.device = device_of(call, all);
   measure(call, measured);
   call.number = call.is_message() ? ++messages_ : ++calls_;
   require_sound(call);
   if (!call.is_message() && ledger_->announce(call)) compare(call);
-  return call;
 }
 
 void DeviceBackend::require_sound(const Call& call) const {
@@ -127,14 +125,16 @@ DeviceBackend::Work DeviceBackend::allreduce(Tensors& tensors, const c10d::Allre
   auto call = reducing(OpType::ALLREDUCE, "all_reduce", opts.reduceOp, tensors);
   require_one(call, tensors.size());
   call.in_memory_order = true;
-  return begin_all_reduce(checked(call, tensors, {tensors}), tensors, opts);
+  admit(call, tensors, {tensors});
+  return begin_all_reduce(call, tensors, opts);
 }
 
 DeviceBackend::Work DeviceBackend::allreduce_coalesced(Tensors& tensors,
                                                        const c10d::AllreduceCoalescedOptions& opts) {
   auto call = reducing(OpType::ALLREDUCE_COALESCED, "all_reduce_coalesced", opts.reduceOp, tensors);
   call.in_memory_order = true;
-  return begin_all_reduce_coalesced(checked(call, tensors, {tensors}), tensors, opts);
+  admit(call, tensors, {tensors});
+  return begin_all_reduce_coalesced(call, tensors, opts);
 }
 
 DeviceBackend::Work DeviceBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
@@ -143,7 +143,8 @@ DeviceBackend::Work DeviceBackend::reduce(Tensors& tensors, const c10d::ReduceOp
   require_reducible(call.name, opts.reduceOp, tensors.front().scalar_type());
   call.reduction = name_of(opts.reduceOp);
   call.in_memory_order = true;
-  return begin_reduce(checked(call, tensors, {tensors}), tensors, opts);
+  admit(call, tensors, {tensors});
+  return begin_reduce(call, tensors, opts);
 }
 
 DeviceBackend::Work DeviceBackend::reduce_scatter(Tensors& outputs, Lists& inputs,
@@ -152,14 +153,16 @@ DeviceBackend::Work DeviceBackend::reduce_scatter(Tensors& outputs, Lists& input
   require_one(call, outputs.size());
   require_one(call, inputs.size());
   require_parts(call, inputs.front(), outputs.front(), "inputs");
-  return begin_reduce_scatter(checked(call, outputs, {outputs, flat(inputs)}), outputs, inputs, opts);
+  admit(call, outputs, {outputs, flat(inputs)});
+  return begin_reduce_scatter(call, outputs, inputs, opts);
 }
 
 DeviceBackend::Work DeviceBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                         const c10d::ReduceScatterOptions& opts) {
   auto call = reducing(OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor", opts.reduceOp, output);
   require_multiple(call, "input", input, "output", output);
-  return begin_reduce_scatter_from(checked(call, output, {output, input}), output, input, opts);
+  admit(call, output, {output, input});
+  return begin_reduce_scatter_from(call, output, input, opts);
 }
 
 DeviceBackend::Work DeviceBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -167,7 +170,8 @@ DeviceBackend::Work DeviceBackend::reduce_scatter_tensor_coalesced(Tensors& outp
   auto call =
       reducing(OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor_coalesced", opts.reduceOp, outputs);
   require_multiples(call, "input", inputs, "output", outputs);
-  return begin_reduce_scatter_from(checked(call, outputs, {outputs, inputs}), outputs, inputs, opts);
+  admit(call, outputs, {outputs, inputs});
+  return begin_reduce_scatter_from(call, outputs, inputs, opts);
 }
 
 // -------------------------------------------------------------------------------------------- gathers --
@@ -183,7 +187,8 @@ DeviceBackend::Work DeviceBackend::allgather(Lists& outputs, Tensors& inputs,
   } else {
     require_parts(call, outputs.front(), inputs.front(), "outputs");
   }
-  return begin_all_gather(checked(call, inputs, {flat(outputs), inputs}), outputs, inputs, opts);
+  admit(call, inputs, {flat(outputs), inputs});
+  return begin_all_gather(call, outputs, inputs, opts);
 }
 
 DeviceBackend::Work DeviceBackend::allgather_coalesced(Lists& outputs, Tensors& inputs,
@@ -197,28 +202,32 @@ DeviceBackend::Work DeviceBackend::allgather_coalesced(Lists& outputs, Tensors& 
   }
   for (size_t i = 0; i < inputs.size(); ++i)
     require_parts(call, of_each_rank(outputs, i), inputs[i], "outputs");
-  return begin_all_gather_coalesced(checked(call, inputs, {flat(outputs), inputs}), outputs, inputs, opts);
+  admit(call, inputs, {flat(outputs), inputs});
+  return begin_all_gather_coalesced(call, outputs, inputs, opts);
 }
 
 DeviceBackend::Work DeviceBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                    const c10d::AllgatherOptions& opts) {
   auto call = named(OpType::_ALLGATHER_BASE, "all_gather_into_tensor");
   require_multiple(call, "output", output, "input", input);
-  return begin_all_gather_into(checked(call, input, {output, input}), output, input, opts);
+  admit(call, input, {output, input});
+  return begin_all_gather_into(call, output, input, opts);
 }
 
 DeviceBackend::Work DeviceBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                    const c10d::AllgatherOptions& opts) {
   auto call = named(OpType::_ALLGATHER_BASE, "all_gather_into_tensor_coalesced");
   require_multiples(call, "output", outputs, "input", inputs);
-  return begin_all_gather_into(checked(call, inputs, {outputs, inputs}), outputs, inputs, opts);
+  admit(call, inputs, {outputs, inputs});
+  return begin_all_gather_into(call, outputs, inputs, opts);
 }
 
 DeviceBackend::Work DeviceBackend::gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& opts) {
   auto call = rooted(OpType::GATHER, "gather", opts.rootRank);
   require_one(call, inputs.size());
   if (getRank() == opts.rootRank) require_parts(call, flat(outputs), inputs.front(), "outputs");
-  return begin_gather(checked(call, inputs, {flat(outputs), inputs}), outputs, inputs, opts);
+  admit(call, inputs, {flat(outputs), inputs});
+  return begin_gather(call, outputs, inputs, opts);
 }
 
 // ------------------------------------------------------------------- from one to all, from all to all --
@@ -227,7 +236,8 @@ DeviceBackend::Work DeviceBackend::broadcast(Tensors& tensors, const c10d::Broad
   auto call = rooted(OpType::BROADCAST, "broadcast", opts.rootRank);
   require_one(call, tensors.size());
   call.in_memory_order = true;
-  return begin_broadcast(checked(call, tensors, {tensors}), tensors, opts);
+  admit(call, tensors, {tensors});
+  return begin_broadcast(call, tensors, opts);
 }
 
 DeviceBackend::Work DeviceBackend::scatter(Tensors& outputs, Lists& inputs,
@@ -235,7 +245,8 @@ DeviceBackend::Work DeviceBackend::scatter(Tensors& outputs, Lists& inputs,
   auto call = rooted(OpType::SCATTER, "scatter", opts.rootRank);
   require_one(call, outputs.size());
   if (getRank() == opts.rootRank) require_parts(call, flat(inputs), outputs.front(), "inputs");
-  return begin_scatter(checked(call, outputs, {outputs, flat(inputs)}), outputs, inputs, opts);
+  admit(call, outputs, {outputs, flat(inputs)});
+  return begin_scatter(call, outputs, inputs, opts);
 }
 
 DeviceBackend::Work DeviceBackend::alltoall(Tensors& outputs, Tensors& inputs,
@@ -244,7 +255,8 @@ DeviceBackend::Work DeviceBackend::alltoall(Tensors& outputs, Tensors& inputs,
   call.amounts_differ = true;
   require_one_each(call, outputs, "outputs");
   require_one_each(call, inputs, "inputs");
-  return begin_all_to_all(checked(call, inputs, {outputs, inputs}), outputs, inputs, opts);
+  admit(call, inputs, {outputs, inputs});
+  return begin_all_to_all(call, outputs, inputs, opts);
 }
 
 DeviceBackend::Work DeviceBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
@@ -255,30 +267,34 @@ DeviceBackend::Work DeviceBackend::alltoall_base(at::Tensor& output, at::Tensor&
   call.amounts_differ = true;
   require_splits(call, "output", output, output_splits);
   require_splits(call, "input", input, input_splits);
-  return begin_all_to_all_single(checked(call, input, {output, input}), output, input, output_splits,
-                                 input_splits, opts);
+  admit(call, input, {output, input});
+  return begin_all_to_all_single(call, output, input, output_splits, input_splits, opts);
 }
 
 // ------------------------------------------------------------------------ point to point, and nothing --
 
 DeviceBackend::Work DeviceBackend::send(Tensors& tensors, int destination, int tag) {
   auto call = message(OpType::SEND, "send", tensors, destination);
-  return begin_send(checked(call, tensors, {tensors}), tensors, destination, tag);
+  admit(call, tensors, {tensors});
+  return begin_send(call, tensors, destination, tag);
 }
 
 DeviceBackend::Work DeviceBackend::recv(Tensors& tensors, int source, int tag) {
   auto call = message(OpType::RECV, "recv", tensors, source);
-  return begin_recv(checked(call, tensors, {tensors}), tensors, source, tag);
+  admit(call, tensors, {tensors});
+  return begin_recv(call, tensors, source, tag);
 }
 
 DeviceBackend::Work DeviceBackend::recvAnysource(Tensors& tensors, int tag) {
   auto call = message(OpType::RECVANYSOURCE, "recv", tensors, std::nullopt);
-  return begin_recv_from_any(checked(call, tensors, {tensors}), tensors, tag);
+  admit(call, tensors, {tensors});
+  return begin_recv_from_any(call, tensors, tag);
 }
 
 DeviceBackend::Work DeviceBackend::barrier(const c10d::BarrierOptions& opts) {
   auto call = named(OpType::BARRIER, "barrier");
-  return begin_barrier(checked(call, {}, {}), opts);
+  admit(call, {}, {});
+  return begin_barrier(call, opts);
 }
 
 }  // namespace tefl::ccl

@@ -131,9 +131,8 @@ class DeviceBackend : public c10d::Backend {
   Call rooted(c10d::OpType type, const char* name, int64_t root) const;
   Call reducing(c10d::OpType type, const char* name, const c10d::ReduceOp& op, at::TensorList tensors) const;
   Call message(c10d::OpType type, const char* name, const Tensors& tensors, std::optional<int> peer) const;
-  /// Fills in, counts and compares a call of `all` those tensors; `measured` are the ones its size is told
-  /// by.
-  const Call& checked(Call& call, at::TensorList measured, std::initializer_list<at::TensorList> all);
+  /// Fills in `call`, of `all` those tensors, whose size `measured` tells; counts it and compares it.
+  void admit(Call& call, at::TensorList measured, std::initializer_list<at::TensorList> all);
   Call coalesced_call() const;
 
   std::atomic<uint64_t> calls_{0}, messages_{0};
@@ -141,7 +140,7 @@ class DeviceBackend : public c10d::Backend {
   std::vector<Work> coalesced_;
   mutable std::mutex failure_mutex_;
   std::string failure_;
-  std::atomic<bool> has_failed_{false};  // so that a sound group's calls take no lock
+  std::atomic<bool> has_failed_{false};  // lets failure() of a sound group go without the lock
   Comparer comparer_;
 };
 

@@ -1,4 +1,4 @@
-// Tensors as a process group gets them: checked, and seen as the alias device's.
+// Tensors as a process group gets them: the device that they are on, and lists of them as one.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 
 #include <memory>
+#include <string>
 
 #include "device/alias_loan.h"
 #include "device/alias_target.h"
@@ -80,6 +81,13 @@ void check_can_alias(const char* function) {
       "and .to(\"", device_name(), "\")");
 }
 
+// A nested tensor says that it is, too.
+bool is_strided(const at::Tensor& tensor) { return tensor.has_storage() && !tensor.is_nested(); }
+
+std::string layout_of(const at::Tensor& tensor) {
+  return tensor.is_nested() ? "a nested one" : c10::str(tensor.layout());
+}
+
 // Whether an alias has memory of its own by now: a kernel resized it.
 bool owns_memory(const c10::Storage& alias) {
   const auto& data = alias.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
@@ -150,6 +158,14 @@ c10::Storage source_of(const c10::Storage& alias) {
       c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(static_cast<c10::StorageImpl*>(target)));
 }
 
+c10::Storage allocated_storage(c10::Storage storage) {
+  for (auto source = source_of(storage); source && writable_data(source) == storage.data();
+       source = source_of(storage)) {
+    storage = std::move(source);
+  }
+  return storage;
+}
+
 const c10::DataPtr& owner_of_memory(const c10::DataPtr& data) {
   const c10::DataPtr* owner = &data;
   while (owner->get_deleter() == &drop_source) {
@@ -166,11 +182,9 @@ at::Tensor tensor_over(c10::Storage storage, const at::Tensor& like, c10::Dispat
 }
 
 at::Tensor recordable_alias(const at::Tensor& tensor) {
-  auto storage = tensor.storage();
-  writable_data(storage);
-  while (auto source = source_of(storage)) storage = std::move(source);
-  auto alias = tensor_over(std::move(storage), tensor, alias_target().key);
-  shell_of(alias)->move_to(alias_target().device(tensor.device().index()));
+  writable_data(tensor.storage());  // one that is copied on a write has other memory afterwards
+  auto alias = tensor_over(allocated_storage(tensor.storage()), tensor, alias_target().key);
+  alias.unsafeGetTensorImpl()->*Protected::device_opt = alias_target().device(tensor.device().index());
   return alias;
 }
 
@@ -199,9 +213,8 @@ void adopt(const at::Tensor& alias, const at::Tensor& original) {
 
 at::Tensor as_alias(const at::Tensor& tensor) {
   check_can_alias("as_alias()");
-  TORCH_CHECK(tensor.device().type() == kType && tensor.has_storage(),
-              "as_alias() takes a strided tensor on ", device_name(), ", got ", tensor.layout(), " on ",
-              tensor.device());
+  TORCH_CHECK(tensor.device().type() == kType && is_strided(tensor), "as_alias() takes a strided tensor on ",
+              device_name(), ", got ", layout_of(tensor), " on ", tensor.device());
   ensure_initialized();
   const auto index = tensor.device().index();
   if (alias_target().type == c10::kCPU) wait_for_current_stream(index);
@@ -211,9 +224,9 @@ at::Tensor as_alias(const at::Tensor& tensor) {
 
 at::Tensor from_alias(const at::Tensor& tensor, c10::DeviceIndex index) {
   check_can_alias("from_alias()");
-  TORCH_CHECK(tensor.device().type() == alias_target().type && tensor.has_storage(),
+  TORCH_CHECK(tensor.device().type() == alias_target().type && is_strided(tensor),
               "from_alias() takes a strided tensor on ", c10::DeviceTypeName(alias_target().type, true),
-              ", the alias device of ", device_name(), "; got ", tensor.layout(), " on ", tensor.device());
+              ", the alias device of ", device_name(), "; got ", layout_of(tensor), " on ", tensor.device());
   const at::Tensor* original = lent_original(tensor.storage());
   auto storage = original == nullptr ? device_storage(tensor) : original->storage();
   if (original != nullptr) adopt_memory(tensor.storage(), storage);

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <mutex>
 #include <utility>
 
 #include "device/shared.h"
@@ -254,11 +253,6 @@ void after_fork_in_child() {
   if (g_state.load() != State::kFresh) g_state.store(State::kForked);
 }
 
-void require_not_forked() {
-  TORCH_CHECK(!in_bad_fork(), "Cannot re-initialize ", device_name(), " in forked subprocess. To use ",
-              device_name(), " with multiprocessing, you must use the 'spawn' start method");
-}
-
 }  // namespace
 
 LoadResult load_provider(const std::string& path) { return Judge(path).run(); }
@@ -301,15 +295,12 @@ void throw_status(tefl_status status, const char* function, const std::string& d
 
 void ensure_initialized() {
   if (C10_LIKELY(is_initialized())) return;
-  require_not_forked();
+  TORCH_CHECK(!in_bad_fork(), "Cannot re-initialize ", device_name(), " in forked subprocess. To use ",
+              device_name(), " with multiprocessing, you must use the 'spawn' start method");
   at::globalContext().lazyInitDevice(c10::kPrivateUse1);
 }
 
 void start_runtime() {
-  static auto* mutex = new std::mutex;
-  const std::lock_guard<std::mutex> lock(*mutex);
-  if (is_initialized()) return;
-  require_not_forked();
   g_state.store(State::kStarting);
   try {
     check(runtime().init(), "init");

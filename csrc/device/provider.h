@@ -48,8 +48,9 @@ std::string provider_reason(tefl_status status);
 /// was forked after the runtime had started, with the advice CUDA gives.
 void ensure_initialized();
 bool is_initialized();
-/// How PyTorch starts it, and ensure_initialized() by PyTorch: of a device that PyTorch has not seen started,
-/// no host memory counts as pinned.
+/// What PyTorch calls to start the runtime, on one thread at a time and until it succeeds. Everybody else
+/// calls ensure_initialized(), which goes through PyTorch: it takes no host memory for pinned before it has
+/// started the device itself.
 void start_runtime();
 /// Whether this process was forked from one whose runtime had started.
 bool in_bad_fork();

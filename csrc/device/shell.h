@@ -1,4 +1,4 @@
-// A tensor to lend: it takes over another one's shape and dtype, and what follows from them.
+// A tensor that takes over another one's shape and dtype, and what follows from them: to lend, or to keep.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,8 +20,6 @@ class Shell final : public c10::TensorImpl {
     if (C10_UNLIKELY(unusual)) return cover_unusual(like);
     copy_metadata(like);
   }
-  /// Is on `device` from now on, whatever its Storage says.
-  void move_to(c10::Device device) { device_opt_ = device; }
   bool is_on(c10::Device device) const { return device_opt_ == device; }
   bool has_bits() const { return key_set_.has_any(kBits); }
   /// What the next tensor may not have, undone while the dtype still allows it.
@@ -32,7 +30,9 @@ class Shell final : public c10::TensorImpl {
 
  private:
   static constexpr c10::DispatchKeySet kBits{c10::DispatchKey::Conjugate, c10::DispatchKey::Negative};
-  static constexpr c10::DispatchKeySet kUnusual = kBits | c10::DispatchKeySet(c10::DispatchKey::Python);
+  // Whose shape is not in their fields, or not all of it.
+  static constexpr c10::DispatchKeySet kUnusual =
+      kBits | c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::NestedTensor});
 
   // TensorImpl::copy_generic_tensor_metadata() for a tensor without symbols, less its extra metadata: that
   // one is called and not inlined, and this is for each argument of each operator. All is read before
@@ -67,7 +67,7 @@ class Shell final : public c10::TensorImpl {
 /// A tensor of the alias device, a Shell, and its Storage, without memory.
 std::pair<at::Tensor, c10::Storage> new_shell(c10::Device device);
 
-/// Of what new_shell() made.
+/// Of what new_shell() or tensor_over() made.
 inline Shell* shell_of(const at::Tensor& alias) { return static_cast<Shell*>(alias.unsafeGetTensorImpl()); }
 
 /// An alias has no memory of its own, unless a kernel resized it.

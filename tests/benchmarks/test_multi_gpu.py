@@ -49,7 +49,8 @@ def test_parts_that_fail_are_recorded_and_the_others_run(
     }
     for name, part in parts.items():
         monkeypatch.setitem(script.PARTS, name, part)
-    monkeypatch.setattr(sys, "argv", ["multi_gpu.py", "--json", str(tmp_path), "--only", *parts])
+    command = ["multi_gpu.py", "--provider", "sim", "--json", str(tmp_path), "--only", *parts]
+    monkeypatch.setattr(sys, "argv", command)
     assert script.main() == 1
     (file,) = tmp_path.glob("*.json")
     facts = json.loads(file.read_text())
@@ -57,6 +58,20 @@ def test_parts_that_fail_are_recorded_and_the_others_run(
     assert facts["ddp"]["failed"].startswith("ValueError: ")
     assert facts["copies"] == {"failed": "RuntimeError: status 1: too bad\n"}
     assert facts["killed"] == {"seconds": 1}
+
+
+def test_without_gpus_nothing_is_run_and_nothing_written(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(script.torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(sys, "argv", ["multi_gpu.py", "--json", str(tmp_path)])
+    with pytest.raises(SystemExit):
+        script.main()
+    assert (
+        "2 ranks want as many NVIDIA GPUs, and this process sees 1: use a CUDA build"
+        in capsys.readouterr().err
+    )
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_ranks_of_a_torchrun_that_takes_too_long_are_ended_with_it(

@@ -1,4 +1,4 @@
-"""Messages between two ranks: the memory of one that nobody keeps is not used anew before it is received."""
+"""Messages between two ranks: memory that nobody keeps is not used anew before it is sent or received."""
 
 from __future__ import annotations
 
@@ -25,41 +25,70 @@ def batched(tensor: torch.Tensor, rank: int) -> dist.Work:
     return work
 
 
-def check_a_message_whose_tensor_nobody_keeps(rank: int, size: int) -> None:
-    exchange(alone, rank, size)
+def check_a_sent_tensor_that_nobody_keeps(rank: int, size: int) -> None:
+    for message in (alone, batched):
+        let_go_of_what_is_sent(message, rank, size)
 
 
-def check_a_batch_of_messages_whose_tensors_nobody_keeps(rank: int, size: int) -> None:
-    exchange(batched, rank, size)
+def check_a_received_tensor_that_nobody_keeps(rank: int, size: int) -> None:
+    for message in (alone, batched):
+        let_go_of_what_is_received(message, rank, size)
 
 
-def check_messages_whose_works_nobody_keeps_either(rank: int, size: int) -> None:
+def check_tensors_whose_works_nobody_keeps_either(rank: int, size: int) -> None:
     if os.environ["BENEATH"] == "gloo":
-        return  # whose messages are made by waiting
-    exchange(alone, rank, size, keeps_work=False)
-    exchange(batched, rank, size, keeps_work=False)
+        return  # gloo sends and receives in wait() alone
+    for message in (alone, batched):
+        let_go_of_what_is_sent(message, rank, size, keeps_work=False)
+        let_go_of_what_is_received(message, rank, size, keeps_work=False)
 
 
-def exchange(message: Message, rank: int, size: int, *, keeps_work: bool = True) -> None:
-    """Send from 0 to 1, which begins to receive once the sender has let go and filled other memory."""
-    place = f"{message.__name__}, {keeps_work}"
+def let_go_of_what_is_sent(message: Message, rank: int, size: int, *, keeps_work: bool = True) -> None:
+    """Rank 1 begins to receive once the sender has let go and filled other memory."""
+    place = f"sent {message.__name__}, {keeps_work}"
     connect(message, rank)
     if rank == 0:
         work = [message(torch.full((COUNT,), 7.0, device="maca"), rank)]
-        if not keeps_work:
-            work.clear()
-        others = [torch.full((COUNT,), -1.0, device="maca") for _ in range(2)]  # one may be the same memory
-        torch.accelerator.current_stream().synchronize()
+        filled = fill_other_memory(work, keeps_work)
         meet(place, rank, size)
-        for kept in work:
-            kept.wait()
-        torch.accelerator.synchronize()
-        assert all(other.eq(-1).all().item() for other in others)
+        end(work)
+        del filled
     else:
         received = torch.zeros(COUNT, device="maca")
         meet(place, rank, size)
         message(received, rank).wait()
         assert received.eq(7).all().item()
+
+
+def let_go_of_what_is_received(message: Message, rank: int, size: int, *, keeps_work: bool = True) -> None:
+    """Rank 0 begins to send once the receiver has let go and filled other memory."""
+    place = f"received {message.__name__}, {keeps_work}"
+    connect(message, rank)
+    if rank == 1:
+        work = [message(torch.zeros(COUNT, device="maca"), rank)]
+        filled = fill_other_memory(work, keeps_work)
+        meet(place, rank, size)
+        end(work)
+        assert all(tensor.eq(-1).all().item() for tensor in filled)
+    else:
+        sent = torch.full((COUNT,), 7.0, device="maca")
+        meet(place, rank, size)
+        message(sent, rank).wait()
+
+
+def fill_other_memory(work: list[dist.Work], keeps_work: bool) -> list[torch.Tensor]:
+    """Return two tensors of -1, one of which would have the memory of what nobody keeps."""
+    if not keeps_work:
+        work.clear()
+    filled = [torch.full((COUNT,), -1.0, device="maca") for _ in range(2)]
+    torch.accelerator.current_stream().synchronize()
+    return filled
+
+
+def end(work: list[dist.Work]) -> None:
+    for kept in work:
+        kept.wait()
+    torch.accelerator.synchronize()
 
 
 def connect(message: Message, rank: int) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from ..conftest import locked
 
@@ -79,7 +80,8 @@ def sim_kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def providers(request: pytest.FixtureRequest, maca_library: Path) -> dict[str, str]:
     """What is beneath the process group -> the provider to claim."""
-    return {"gloo": "sim", "table": str(request.config.getoption("--ccl") or maca_library)}
+    table = str(request.config.getoption("--ccl") or maca_library)
+    return {"gloo": "sim", "table": table, "nccl": "cuda"}
 
 
 @pytest.fixture(scope="session")
@@ -110,9 +112,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 def failures(
     request: pytest.FixtureRequest, world: World, providers: dict[str, str], sim_kernels: Path
 ) -> Failures:
-    """Run the checks of the test file's MODULES in worlds of its RANKS, over gloo and over a CCL table."""
+    """Run the checks of the test file's MODULES in worlds of its RANKS: over gloo and over a CCL table, or
+    over what the file asks for."""
+    beneath, ranks = request.param, request.module.RANKS
+    on_gpus = request.config.getoption("--provider") == "cuda" and torch.cuda.device_count() >= ranks
+    if beneath == "nccl" and not on_gpus:
+        pytest.skip(f"needs {ranks} NVIDIA GPUs and --provider cuda")
     found: Failures = {}
     for module in request.module.MODULES:
-        provider = providers[request.param]
-        found |= world(module, provider, request.module.RANKS, SIM_KERNELS=str(sim_kernels))
+        variables = {"BENEATH": beneath, "SIM_KERNELS": str(sim_kernels)}
+        found |= world(module, providers[beneath], ranks, **variables)
     return found

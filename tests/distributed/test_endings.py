@@ -21,7 +21,7 @@ def failures(
 ) -> Failures:
     flags = ("-shared", "-fPIC", f"-DLIBRARY={json.dumps(str(maca_library))}")
     library = compiled("faulty_provider.c", tmp_path_factory.mktemp("faulty") / "libfaulty.so", *flags)
-    return world("checks_endings", library, 2, FAULTY=library)
+    return world("checks_endings", library, 2, FAULTY=library, BENEATH="table")
 
 
 def test_in_two_ranks(failures: Failures, check: str) -> None:

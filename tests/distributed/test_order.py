@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-MODULES = ("checks_order", "checks_messages")
+MODULES = ("checks_order",)
 RANKS = 2
 
 

@@ -2,8 +2,8 @@
 
 torch is imported once, then the ranks are forked. Each runs the functions `check_*` of the module in order
 and writes FOLDER/WORLD/RANK.json: name -> "" or a traceback. Several sizes are several worlds, one after
-another; WORLD counts them. Only the ranks use the device. BENEATH says what is beneath the process group:
-gloo, a CCL table, or nccl, which has a GPU for each rank.
+another; WORLD counts them. Only the ranks use the device. BENEATH, if set, says what is beneath the process
+group: gloo, a CCL table, or nccl, with a GPU for each rank.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ def main() -> int:
     parser.add_argument("--timeout", type=float, default=240)
     options = parser.parse_args()
     claim(options.provider)
-    os.environ["BENEATH"] = {"sim": "gloo", "cuda": "nccl"}.get(options.provider, "table")
     sys.path.insert(0, str(HERE))
     module = importlib.import_module(options.module)
     for number, size in enumerate(options.sizes):
@@ -75,7 +74,7 @@ def run(rank: int, size: int, folder: Path, module: object) -> None:
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), WORLD=folder.name)
     # Has torch renew its pool of threads after the fork, which two of its threads at once cannot.
     torch.set_num_threads(1)
-    if os.environ["BENEATH"] == "nccl":
+    if os.environ.get("BENEATH") == "nccl":
         torch.maca.set_device(rank)
     method = f"file://{folder.resolve()}/store"
     dist.init_process_group(init_method=method, rank=rank, world_size=size, timeout=TIMEOUT)

@@ -330,6 +330,9 @@ def test_an_alias_keeps_its_memory_alive():
 def test_aliases_are_made_of_the_right_devices_tensors_only():
     from tefl.privateuse1 import as_alias, from_alias
 
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], device="maca")
+    with pytest.raises(RuntimeError, match=r"as_alias\(\) takes a strided tensor on maca, got a nested one"):
+        as_alias(nested)
     with pytest.raises(RuntimeError, match=r"as_alias\(\) takes a strided tensor on maca, got .* on cpu"):
         as_alias(torch.ones(2))
     wrong = {"cpu": "ordinary host memory, not in memory of maca", "cuda": r"a strided tensor on cuda"}

@@ -341,9 +341,10 @@ def test_a_claim_on_import_costs_less_than_a_twentieth_of_import_torch(fresh_pyt
         autoload()
         print((time.process_time() - between) / (between - start), torch._C._get_privateuse1_backend_name())
         """
-    ratios = []
-    while min(ratios, default=1) >= 1 / 20 and len(ratios) < 10:  # the first compiles to bytecode
+    most, ratios = 1 / 20, []
+    # The first compiles to bytecode, and a busy machine may spoil some.
+    while min(ratios, default=1) >= most and len(ratios) < 10:
         ratio, name = fresh_python(code, TEFL_PROVIDER="sim").split()
         assert name == "sim"
         ratios.append(float(ratio))
-    assert min(ratios) < 1 / 20, ratios
+    assert min(ratios) < most, ratios
