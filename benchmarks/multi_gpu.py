@@ -267,8 +267,8 @@ def parse_options() -> argparse.Namespace:
     options.ranks = options.ranks or max(2, seen)
     if options.provider == "cuda" and seen < options.ranks:
         parser.error(
-            f"{options.ranks} ranks want as many NVIDIA GPUs, and this process sees {seen}: use a CUDA build of "
-            "PyTorch on such a machine, or try the script itself with --provider sim --plain cpu"
+            f"{options.ranks} ranks want as many NVIDIA GPUs, and this process sees {seen}: use a CUDA "
+            "build of PyTorch on such a machine, or try the script itself with --provider sim --plain cpu"
         )
     return options
 
