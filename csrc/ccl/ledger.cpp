@@ -12,6 +12,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMostForms = 256;  // a program whose shapes all differ shall not fill the store
 constexpr char kDifference[] = "tefl/difference";
+constexpr char kAsked[] = "tefl/asked";  // by the number of a call: what it is on rank 0
 
 // Groups of calls have no number of their own, and messages others.
 bool is_numbered(const Call& call) { return !call.is_message() && call.type != c10d::OpType::COALESCED; }
@@ -88,10 +89,24 @@ void Ledger::require_open(const Call& call) {
 }
 
 bool Ledger::agrees_within(const Call& call, std::chrono::milliseconds patience) {
-  const std::string theirs = awaited(call, key_of(call), patience);
-  if (theirs.empty()) return store_.is_gone();
-  require_same(call, theirs);
-  return true;
+  const auto deadline = Clock::now() + patience;
+  for (;;) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    const std::string theirs = awaited(call, key_of(call), std::min(left, kGrace));
+    if (!theirs.empty()) {
+      require_same(call, theirs);
+      return true;
+    }
+    if (store_.is_gone()) return true;
+    if (Clock::now() >= deadline) return false;
+    tell(kAsked, std::to_string(call.number));
+  }
+}
+
+// What it may overwrite is the same text.
+void Ledger::answer(const Call& waiting) {
+  if (waiting.rank != 0 || waiting.size == 1 || !is_numbered(waiting)) return;
+  if (store_.look(kAsked) == std::to_string(waiting.number)) tell(key_of(waiting), waiting.form());
 }
 
 void Ledger::require_agreement(const Call& call) {

@@ -38,11 +38,16 @@ class Ledger {
   /// same.
   bool agrees(const Call& call);
 
-  /// The same, asked until it is so, at most for `patience`. Throws when close() is called meanwhile.
+  /// The same, asked until it is so, at most for `patience`. Throws when close() is called meanwhile. After
+  /// kGrace it asks rank 0, which has announced nothing where it called its form before.
   bool agrees_within(const Call& call, std::chrono::milliseconds patience);
 
   /// The same, for as long as the process group waits for anything; then a DistBackendError.
   void require_agreement(const Call& call);
+
+  /// Of a call whose end rank 0 has waited for for a while: tells what it is, if another rank asks. Nothing
+  /// on other ranks.
+  void answer(const Call& waiting);
 
   /// What rank 0 has published under `key`, looked for until it is there, at most for `patience`; then "".
   /// For `call`, and throws when close() is called meanwhile.

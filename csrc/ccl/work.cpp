@@ -123,10 +123,23 @@ std::exception_ptr ForwardedWork::exception() const {
 bool ForwardedWork::wait(std::chrono::milliseconds timeout) {
   const auto begun = await_inner(timeout);
   try {
-    return begun->wait(timeout);
+    return call_.rank == 0 ? wait_in_steps(*begun, timeout) : begun->wait(timeout);
   } catch (...) {
     if (!begun->isCompleted()) fail_late(timeout);
     std::rethrow_exception(explained(std::current_exception()));
+  }
+}
+
+// Gloo's work raises after a step that is too short, and goes on. It may be done by the time of that.
+bool ForwardedWork::wait_in_steps(c10d::Work& begun, std::chrono::milliseconds timeout) const {
+  for (const Steps steps(timeout);;) {
+    try {
+      return begun.wait(steps.next());
+    } catch (...) {
+      if (begun.isCompleted()) return begun.wait(kGrace);
+      if (steps.are_over()) throw;
+    }
+    meanwhile();
   }
 }
 

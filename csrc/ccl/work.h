@@ -3,6 +3,8 @@
 
 #include <ATen/core/ivalue.h>
 
+#include <algorithm>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -32,6 +34,8 @@ class DeviceWork : public c10d::Work {
   /// The results as what a future holds.
   c10::IValue value() const { return outputs_; }
   std::vector<c10::Device> devices() const;
+  /// Between two steps of a wait that takes longer.
+  virtual void meanwhile() const {}
   /// Waits until `done`, of what `lock` on mutex_ guards; fails where that takes longer than `timeout`.
   template <class Done>
   void block(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds timeout, const Done& done);
@@ -41,9 +45,9 @@ class DeviceWork : public c10d::Work {
 
   const Call call_;
   std::vector<at::Tensor> outputs_;
+  const std::shared_ptr<Ledger> ledger_;
 
  private:
-  const std::shared_ptr<Ledger> ledger_;
   std::mutex future_mutex_;
   Future future_;
 };
@@ -67,6 +71,7 @@ class BegunWork : public DeviceWork {
   bool is_begun() const { return inner_ || completed_; }
   /// What promised_ was, once.
   Future take_promised();
+  void meanwhile() const override { ledger_->answer(call_); }
 
   Future promised_;  // asked for too early to be seen to; guarded by mutex_
 
@@ -91,6 +96,7 @@ class ForwardedWork final : public BegunWork {
 
  private:
   void follow(const Future& future);
+  bool wait_in_steps(c10d::Work& begun, std::chrono::milliseconds timeout) const;
 };
 
 /// Does something to the results after the inner work, in gloo's thread, and is done then.
@@ -155,13 +161,32 @@ class SharedWork final : public DeviceWork {
   c10::intrusive_ptr<c10d::Work> inner_;
 };
 
+/// A wait in steps, of kGrace at most.
+class Steps {
+ public:
+  explicit Steps(std::chrono::milliseconds timeout)
+      : end_(timeout == kNoTimeout ? Clock::time_point::max() : Clock::now() + timeout) {}
+  bool are_over() const { return Clock::now() >= end_; }
+  /// Of the next one; never kNoTimeout.
+  std::chrono::milliseconds next() const {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end_ - Clock::now());
+    return std::clamp(left, std::chrono::milliseconds(1), kGrace);
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point end_;
+};
+
 template <class Done>
 void DeviceWork::block(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds timeout,
                        const Done& done) {
-  if (timeout == kNoTimeout) {
-    cv_.wait(lock, done);
-  } else if (!cv_.wait_for(lock, timeout, done)) {
-    fail_late(timeout);
+  const Steps steps(timeout);
+  while (!cv_.wait_for(lock, steps.next(), done)) {
+    if (steps.are_over()) fail_late(timeout);
+    lock.unlock();
+    meanwhile();
+    lock.lock();
   }
 }
 

@@ -162,6 +162,14 @@ def scenario_rank_0_makes_a_new_call_where_another_repeats_one(rank: int, folder
     return work.wait(timedelta(seconds=PATIENCE))
 
 
+def scenario_another_rank_makes_a_new_call_where_rank_0_repeats_one(rank: int, folder: Path) -> object:
+    """A last batch that is shorter on one rank."""
+    join(rank, folder, PATIENCE)
+    for _ in range(3):
+        settle_all_reduce(6)
+    return settle_all_reduce(5 if rank == 1 else 6)
+
+
 def scenario_two_of_a_group_differ_in_their_first_call(rank: int, folder: Path) -> object:
     join(rank, folder, PATIENCE)
     group = dist.new_group([1, 2], timeout=timedelta(seconds=10 * PATIENCE))

@@ -35,10 +35,13 @@ def run(provider: str, out: Path, *arguments: str) -> Outcomes:
 
 
 @pytest.fixture(scope="module", params=["gloo", "table"])
-def outcomes(
-    request: pytest.FixtureRequest, providers: dict[str, str], tmp_path_factory: pytest.TempPathFactory
-) -> Outcomes:
-    return run(providers[request.param], tmp_path_factory.mktemp("scenarios") / "outcomes.json")
+def over(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def outcomes(over: str, providers: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
+    return run(providers[over], tmp_path_factory.mktemp("scenarios") / "outcomes.json")
 
 
 def ranks_of(outcomes: Outcomes, name: str, dead: int = 0) -> list[dict[str, Any]]:
@@ -103,6 +106,15 @@ def test_a_call_that_fails_is_told_what_rank_0_calls_though_it_was_known(outcome
     ranks = ranks_of(outcomes, "rank_0_makes_a_new_call_where_another_repeats_one")
     calls = "rank 0 calls broadcast of 6 x Float, root 2 as #2, rank 1 calls broadcast of 6 x Float, root 0"
     assert calls in ranks[1]["text"], ranks[1]
+
+
+def test_a_new_call_where_rank_0_repeats_one_needs_no_time_out(outcomes: Outcomes, over: str) -> None:
+    ranks = ranks_of(outcomes, "another_rank_makes_a_new_call_where_rank_0_repeats_one")
+    for rank in ranks:
+        assert rank["type"] in ERRORS, rank
+        if over == "gloo":  # a CCL table may tell by itself
+            assert "all_reduce of 6 x Float, SUM" in rank["text"], rank
+            assert "all_reduce of 5 x Float, SUM" in rank["text"], rank
 
 
 def test_ranks_that_differ_in_their_first_call_need_no_time_out(outcomes: Outcomes) -> None:
