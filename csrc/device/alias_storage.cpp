@@ -12,6 +12,7 @@
 #include "device/current_device.h"
 #include "device/host_access.h"
 #include "device/provider.h"
+#include "device/refused.h"
 #include "device/shell.h"
 #include "device/streams.h"
 
@@ -81,10 +82,8 @@ void check_can_alias(const char* function) {
       "and .to(\"", device_name(), "\")");
 }
 
-// A nested tensor says that it is, too.
-bool is_strided(const at::Tensor& tensor) { return tensor.has_storage() && !tensor.is_nested(); }
-
 std::string layout_of(const at::Tensor& tensor) {
+  if (tensor.is_quantized()) return "a quantized one";
   return tensor.is_nested() ? "a nested one" : c10::str(tensor.layout());
 }
 

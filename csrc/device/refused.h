@@ -20,12 +20,17 @@ constexpr c10::DispatchKey kRefusedKeys[] = {
 /// A kernel for any operator that meets a tensor of `key`: an error that names device, operator and kind.
 torch::CppFunction refusal(c10::DispatchKey key);
 
+/// Whether `tensor` is of none of these kinds, wherever it is. Quantized and nested ones say of themselves
+/// that their layout is strided.
+inline bool is_strided(const at::Tensor& tensor) {
+  return tensor.has_storage() && !tensor.is_quantized() && !tensor.is_nested();
+}
+
 /// Refuses a tensor that `op` got or made on the alias device and that is of such a kind: "maca:
 /// aten::to_sparse returns a tensor of layout Sparse; only strided ones are supported".
 [[noreturn]] void refuse(const c10::OperatorHandle& op, const at::Tensor& tensor, const char* verb);
 inline void require_strided(const c10::OperatorHandle& op, const at::Tensor& tensor, const char* verb) {
-  if (C10_UNLIKELY(!tensor.has_storage() || tensor.is_quantized() || tensor.is_nested()))
-    refuse(op, tensor, verb);
+  if (C10_UNLIKELY(!is_strided(tensor))) refuse(op, tensor, verb);
 }
 
 /// Refuses a result that is of such a kind, or of a subclass in Python, whose memory is not to be relied on:

@@ -333,6 +333,11 @@ def test_aliases_are_made_of_the_right_devices_tensors_only():
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], device="maca")
     with pytest.raises(RuntimeError, match=r"as_alias\(\) takes a strided tensor on maca, got a nested one"):
         as_alias(nested)
+    quantized = torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.quint8).to(ALIAS)
+    with pytest.raises(
+        RuntimeError, match=rf"from_alias\(\) takes a strided tensor on {ALIAS}, .* a quantized"
+    ):
+        from_alias(quantized)
     with pytest.raises(RuntimeError, match=r"as_alias\(\) takes a strided tensor on maca, got .* on cpu"):
         as_alias(torch.ones(2))
     wrong = {"cpu": "ordinary host memory, not in memory of maca", "cuda": r"a strided tensor on cuda"}
