@@ -8,10 +8,10 @@ Both run in the same processes, in many short rounds that alternate, over the sa
 gloo beside gloo on CPU tensors, on cuda "tefl" over NCCL beside NCCL on CUDA tensors. Times are of one call,
 the slowest rank's, median over rounds. The ratio is the median of the rounds' own ratios, each of two times
 that were taken shortly after each other, so that a load from elsewhere falls on both; `quartiles` say how far
-they scatter, and `interval` where their median lies with 95% confidence. `noise` is the ratio of a second set
-of plain tensors to the first, with its interval. `more_us` is the median of what ours took more,
-`processor_ratio` is of the processor time of all threads and ranks. On sim the sizes with a goal get eight
-times as many rounds. Every collective's values are checked first.
+they scatter, and `interval` where their median lies with 95% confidence. `noise` is the ratio of a second
+plain process group, which has connections and tensors of its own, to the first, with its interval. `more_us`
+is the median of what ours took more, `processor_ratio` is of the processor time of all threads and ranks. On
+sim the sizes with a goal get eight times as many rounds. Every collective's values are checked first.
 """
 
 from __future__ import annotations
@@ -56,8 +56,9 @@ LINE = (
 
 
 class Memory(NamedTuple):
-    """What collectives work on: a whole, its halves, one more of the kind, and a rank's share of one."""
+    """What collectives work on: a process group, a whole, its halves, one more, and a rank's share of one."""
 
+    group: dist.ProcessGroup
     whole: Tensor
     halves: tuple[Tensor, ...]
     other: Tensor
@@ -78,27 +79,31 @@ def ring(memory: Memory) -> None:
     """Send the first half to the right, receive into the second."""
     rank, size = dist.get_rank(), dist.get_world_size()
     first, second = memory.halves
-    sends = dist.P2POp(dist.isend, first, (rank + 1) % size)
-    receives = dist.P2POp(dist.irecv, second, (rank - 1) % size)
+    sends = dist.P2POp(dist.isend, first, (rank + 1) % size, memory.group)
+    receives = dist.P2POp(dist.irecv, second, (rank - 1) % size, memory.group)
     for work in dist.batch_isend_irecv([sends, receives]):
         work.wait()
 
 
-reduce_scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)  # its name since 2.13
+# Their names since 2.13.
+all_gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
+reduce_scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
 
 COLLECTIVES = {
-    "all_reduce": Collective(lambda m: dist.all_reduce(m.whole), lambda a, r, n: a.sum(0)),
-    "broadcast": Collective(lambda m: dist.broadcast(m.whole, 0), lambda a, r, n: a[0]),
-    "reduce": Collective(lambda m: dist.reduce(m.whole, 0), lambda a, r, n: a.sum(0) if r == 0 else None),
+    "all_reduce": Collective(lambda m: dist.all_reduce(m.whole, group=m.group), lambda a, r, n: a.sum(0)),
+    "broadcast": Collective(lambda m: dist.broadcast(m.whole, 0, m.group), lambda a, r, n: a[0]),
+    "reduce": Collective(
+        lambda m: dist.reduce(m.whole, 0, group=m.group), lambda a, r, n: a.sum(0) if r == 0 else None
+    ),
     "all_gather": Collective(
-        lambda m: dist.all_gather_into_tensor(m.whole, m.part),
+        lambda m: all_gather(m.whole, m.part, m.group),
         lambda a, r, n: torch.cat([row.chunk(n)[0] for row in a]),
     ),
     "reduce_scatter": Collective(
-        lambda m: reduce_scatter(m.part, m.whole), lambda a, r, n: a.sum(0).chunk(n)[r], "part"
+        lambda m: reduce_scatter(m.part, m.whole, group=m.group), lambda a, r, n: a.sum(0).chunk(n)[r], "part"
     ),
     "all_to_all": Collective(
-        lambda m: dist.all_to_all_single(m.other, m.whole),
+        lambda m: dist.all_to_all_single(m.other, m.whole, group=m.group),
         lambda a, r, n: torch.cat([row.chunk(n)[r] for row in a]),
         "other",
     ),
@@ -119,20 +124,28 @@ def count_of(nbytes: int) -> int:
     return nbytes // 4 // step * step
 
 
-def memory(count: int, device: torch.device) -> Memory:
+class Side(NamedTuple):
+    """What is timed beside others: a process group, and the device of its tensors."""
+
+    group: dist.ProcessGroup
+    device: torch.device
+
+
+def memory(count: int, side: Side) -> Memory:
+    group, device = side
     whole = given(dist.get_rank(), count).to(device)
     part = whole.chunk(dist.get_world_size())[0].clone()
-    return Memory(whole, whole.chunk(2), torch.zeros_like(whole), part)
+    return Memory(group, whole, whole.chunk(2), torch.zeros_like(whole), part)
 
 
-def check(name: str, collective: Collective, count: int, device: torch.device) -> None:
+def check(name: str, collective: Collective, count: int, side: Side) -> None:
     """Compare one call with PyTorch's arithmetic on the CPU."""
     rank, size = dist.get_rank(), dist.get_world_size()
-    given_to = memory(count, device)
+    given_to = memory(count, side)
     collective.call(given_to)
     wanted = collective.wanted(torch.stack([given(other, count) for other in range(size)]), rank, size)
     if wanted is not None and not torch.equal(getattr(given_to, collective.result).cpu(), wanted):
-        raise SystemExit(f"{name} of {count} elements on {device}, rank {rank}: wrong values")
+        raise SystemExit(f"{name} of {count} elements on {side.device}, rank {rank}: wrong values")
 
 
 def synchronize(device: torch.device) -> None:
@@ -165,19 +178,22 @@ def take(call: Callable[[Memory], Any], given_to: Memory, calls: int) -> Taken:
 
 
 def compare(
-    collective: Collective, nbytes: int, devices: list[torch.device], calls: int, rounds: int
+    collective: Collective, nbytes: int, sides: list[Side], calls: int, rounds: int
 ) -> dict[str, Any]:
-    """Time the sides in turn; the slowest rank's times count, as for whoever waits for the result."""
-    memories = [memory(count_of(nbytes), device) for device in (*devices, devices[1])]
-    sides, draws = range(len(memories)), random.Random(0)  # all ranks draw alike
+    """Time ours, a plain one and another plain one in turn; of times the slowest rank's count, as for
+    whoever waits for the result.
+    """
+    plain_device = sides[1].device
+    memories = [memory(count_of(nbytes), side) for side in sides]
+    numbers, draws = range(len(sides)), random.Random(0)  # all ranks draw alike
     elapsed, processor = [], []
     for turn in range(rounds + 2):
-        order = draws.sample(sides, len(sides))
-        taken = {side: take(collective.call, memories[side], calls) for side in order}
+        order = draws.sample(numbers, len(numbers))
+        taken = {number: take(collective.call, memories[number], calls) for number in order}
         if turn < 2:  # the first ones make connections and buffers
             continue
-        elapsed.append(over_ranks("MAX", [taken[side].elapsed for side in sides], devices[1]))
-        processor.append(over_ranks("SUM", [taken[side].processor for side in sides], devices[1]))
+        elapsed.append(over_ranks("MAX", [taken[number].elapsed for number in numbers], plain_device))
+        processor.append(over_ranks("SUM", [taken[number].processor for number in numbers], plain_device))
     ratios = [ours / plain for ours, plain, _ in elapsed]
     noise = [other / plain for _, plain, other in elapsed]
     low, middle, high = statistics.quantiles(ratios, n=4)
@@ -237,8 +253,10 @@ def main() -> None:
     plain = torch.device("cuda", local) if on_gpu else torch.device("cpu")
     device = torch.device("maca", local if on_gpu else 0)
     torch.get_device_module("maca").set_device(device)
-    dist.init_process_group("cuda:nccl,maca:tefl" if on_gpu else "cpu:gloo,maca:tefl")
-    figures = measure(options, [device, plain])
+    beneath = "nccl" if on_gpu else "gloo"
+    dist.init_process_group(f"{plain.type}:{beneath},maca:tefl")
+    both, other = dist.group.WORLD, dist.new_group(backend=beneath)
+    figures = measure(options, [Side(both, device), Side(both, plain), Side(other, plain)])
     if dist.get_rank() == 0 and options.json:
         write(options, figures)
     dist.destroy_process_group()
@@ -250,7 +268,7 @@ def rounds_of(nbytes: int, options: argparse.Namespace) -> int:
     return 8 * rounds if options.provider == "sim" and nbytes in GOALS["sim"] else rounds
 
 
-def measure(options: argparse.Namespace, devices: list[torch.device]) -> list[dict[str, Any]]:
+def measure(options: argparse.Namespace, sides: list[Side]) -> list[dict[str, Any]]:
     figures = []
     most, most_bytes = MOST_OVER_NCCL if options.provider == "cuda" else MOST_OVER_GLOO
     sizes = options.sizes or [size for size in SIZES if size <= options.largest]
@@ -259,11 +277,11 @@ def measure(options: argparse.Namespace, devices: list[torch.device]) -> list[di
         if options.only not in name or (name == "send and recv" and dist.get_world_size() == 1):
             continue  # one rank has nobody to send to
         for nbytes in sizes:
-            check(name, collective, count_of(min(nbytes, 1 << 24)), devices[0])
+            check(name, collective, count_of(min(nbytes, 1 << 24)), sides[0])
             figure = {"collective": name, "bytes": nbytes}
             figure |= {"goal": goals.get(nbytes), "goal_us": goals_us.get(nbytes)}
             calls = max(1, min(most, most_bytes // nbytes))
-            figure |= compare(collective, nbytes, devices, calls, rounds_of(nbytes, options))
+            figure |= compare(collective, nbytes, sides, calls, rounds_of(nbytes, options))
             figures.append(figure)
             if dist.get_rank() == 0:
                 print(LINE.format(**figure), flush=True)

@@ -83,7 +83,7 @@ void DeviceBackend::give_up(const std::string& reason) {
 }
 
 std::string DeviceBackend::failure() const {
-  if (!has_failed_) return "";
+  if (C10_LIKELY(!has_failed_)) return {};
   const std::lock_guard<std::mutex> lock(failure_mutex_);
   return failure_;
 }

@@ -26,26 +26,22 @@ std::string key_of(const Call& call) { return "tefl/call/" + std::to_string(call
 
 }  // namespace
 
-bool Ledger::Form::operator==(const Form& other) const {
-  return type == other.type && numel == other.numel && dtype == other.dtype && root == other.root &&
-         name == other.name && reduction == other.reduction && layout == other.layout;
+// What Call::form() tells, without its text. Names are literals, each of one place: one elsewhere would be
+// compared once more.
+bool Ledger::SameForm::operator()(const Call& a, const Call& b) const {
+  return a.type == b.type && a.name == b.name && a.reduction == b.reduction && a.root == b.root &&
+         (a.amounts_differ || (a.numel == b.numel && a.dtype == b.dtype)) && a.layout == b.layout;
 }
 
 // Of what is cheap to hash and tells nearly all forms of a program apart.
-size_t Ledger::Hash::operator()(const Form& form) const {
-  return c10::get_hash(static_cast<int>(form.type), form.root, form.numel, static_cast<int>(form.dtype));
+size_t Ledger::FormHash::operator()(const Call& call) const {
+  return c10::get_hash(static_cast<int>(call.type), call.amounts_differ ? 0 : call.numel);
 }
 
 bool Ledger::is_new(const Call& call) {
-  const Form form{call.type,
-                  call.name,
-                  call.reduction != nullptr ? call.reduction : "",
-                  call.root.value_or(-1),
-                  call.amounts_differ ? 0 : call.numel,
-                  call.amounts_differ ? at::kByte : call.dtype,
-                  call.layout};
   const std::lock_guard<std::mutex> lock(mutex_);
-  return seen_.size() < kMostForms && seen_.insert(form).second;
+  if (seen_.count(call) > 0 || seen_.size() >= kMostForms) return false;
+  return seen_.insert(call).second;
 }
 
 bool Ledger::announce(const Call& call) {

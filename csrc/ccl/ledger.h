@@ -7,7 +7,6 @@
 #include <condition_variable>
 #include <mutex>
 #include <string>
-#include <string_view>
 #include <unordered_set>
 
 #include "ccl/call.h"
@@ -67,18 +66,12 @@ class Ledger {
   std::string known_difference(const Call& call) noexcept;
 
  private:
-  // A form as numbers: every call is looked up, and text is made of those alone that are compared.
-  struct Form {
-    c10d::OpType type;
-    std::string_view name, reduction;
-    int64_t root, numel;
-    at::ScalarType dtype;
-    std::string layout;
-
-    bool operator==(const Form& other) const;
+  // Every call is looked up by its form; text is made of those alone that are compared.
+  struct SameForm {
+    bool operator()(const Call& a, const Call& b) const;
   };
-  struct Hash {
-    size_t operator()(const Form& form) const;
+  struct FormHash {
+    size_t operator()(const Call& call) const;
   };
 
   bool is_new(const Call& call);
@@ -91,8 +84,8 @@ class Ledger {
   const std::chrono::milliseconds timeout_;
   std::mutex mutex_;
   std::condition_variable closing_;
-  std::string closed_;  // why, once it is
-  std::unordered_set<Form, Hash> seen_;
+  std::string closed_;                                 // why, once it is
+  std::unordered_set<Call, FormHash, SameForm> seen_;  // the first of each form
 };
 
 }  // namespace tefl::ccl

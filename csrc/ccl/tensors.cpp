@@ -2,16 +2,21 @@
 
 #include <c10/util/Exception.h>
 
+#include <optional>
+
 #include "device/current_device.h"
 #include "device/provider.h"
 
 namespace tefl::ccl {
 namespace {
 
-void require_usable(const Call& call, const at::Tensor& tensor) {
-  TORCH_CHECK_VALUE(tensor.device().type() == device::kType, call.name, ": got a tensor on ", tensor.device(),
+void require_ours(const Call& call, c10::Device device) {
+  TORCH_CHECK_VALUE(device.type() == device::kType, call.name, ": got a tensor on ", device,
                     ", this process group is for tensors on ", device::device_name(),
                     "; init_process_group(\"cpu:gloo,", device::device_name(), ":tefl\") makes one for both");
+}
+
+void require_dense(const Call& call, const at::Tensor& tensor) {
   TORCH_CHECK_VALUE(tensor.has_storage(), call.name, ": got a tensor of layout ", tensor.layout(),
                     "; only strided ones are supported");
   TORCH_CHECK_VALUE(tensor.is_non_overlapping_and_dense(), call.name, ": got a tensor of sizes ",
@@ -22,16 +27,20 @@ void require_usable(const Call& call, const at::Tensor& tensor) {
 }  // namespace
 
 c10::Device device_of(const Call& call, std::initializer_list<at::TensorList> lists) {
-  const at::Tensor* first = nullptr;
+  std::optional<c10::Device> first;
   for (const auto& list : lists) {
     for (const auto& tensor : list) {
-      if (first == nullptr) first = &tensor;
-      require_usable(call, tensor);
-      TORCH_CHECK_VALUE(tensor.device() == first->device(), call.name, ": got tensors on ", first->device(),
-                        " and on ", tensor.device(), "; all must be on one device");
+      const auto device = tensor.device();
+      if (!first) {
+        require_ours(call, device);
+        first = device;
+      }
+      TORCH_CHECK_VALUE(device == *first, call.name, ": got tensors on ", *first, " and on ", device,
+                        "; all must be on one device");
+      require_dense(call, tensor);
     }
   }
-  return first == nullptr ? device::device_at(device::current_device()) : first->device();
+  return first ? *first : device::device_at(device::current_device());
 }
 
 Tensors flat(const Lists& lists) {
