@@ -89,8 +89,8 @@ def scenario_rank_0_is_killed_and_the_store_with_it(rank: int, folder: Path) -> 
     return [failure(partial(settle_all_reduce, count)) for count in (1000, 8, 9)]  # the last are of new forms
 
 
-def settle_all_reduce(count: int) -> None:
-    dist.all_reduce(tensor := torch.ones(count, device="maca"))
+def settle_all_reduce(count: int, dtype: torch.dtype = torch.float32) -> None:
+    dist.all_reduce(tensor := torch.ones(count, dtype=dtype, device="maca"))
     settle(tensor)
 
 
@@ -168,6 +168,13 @@ def scenario_another_rank_makes_a_new_call_where_rank_0_repeats_one(rank: int, f
     for _ in range(3):
         settle_all_reduce(6)
     return settle_all_reduce(5 if rank == 1 else 6)
+
+
+def scenario_one_rank_repeats_a_call_of_another_dtype(rank: int, folder: Path) -> object:
+    join(rank, folder)
+    for dtype in (torch.float32, torch.int32):
+        settle_all_reduce(6, dtype)
+    return settle_all_reduce(6, torch.int32 if rank == 1 else torch.float32)
 
 
 def scenario_two_of_a_group_differ_in_their_first_call(rank: int, folder: Path) -> object:

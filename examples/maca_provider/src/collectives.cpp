@@ -19,7 +19,15 @@ unsigned char* at(void* data, uint64_t offset = 0) { return static_cast<unsigned
 unsigned char* at(const void* data, uint64_t offset = 0) { return at(const_cast<void*>(data), offset); }
 
 // In one number: which type and reduction.
-int32_t detail_of(const Reduction& how) { return how.dtype * 16 + how.reduction; }
+constexpr int32_t kReductions = 16;
+int32_t detail_of(const Reduction& how) { return how.dtype * kReductions + how.reduction; }
+
+std::string detail_text(const Label& label) {
+  if (label.collective == kBroadcast) return ", root " + std::to_string(label.detail);
+  if (label.collective > kReduceScatter || label.detail < 0) return "";
+  return std::string(", ") + reduction_name(label.detail % kReductions) + " of " +
+         type_name(label.detail / kReductions);
+}
 
 std::shared_ptr<Operation> collective(Communicator& comm, uint32_t kind, uint64_t bytes) {
   auto operation = std::make_shared<Operation>();
@@ -77,8 +85,7 @@ Stage scatter_and_reduce(const Communicator& comm, Operation& operation, uint32_
 
 std::string text_of(const Label& label) {
   const char* name = label.collective < std::size(kNames) ? kNames[label.collective] : "something unknown";
-  return std::string(name) + " of a part of " + std::to_string(label.bytes) + " bytes, type and kind " +
-         std::to_string(label.detail);
+  return std::string(name) + " of a part of " + std::to_string(label.bytes) + " bytes" + detail_text(label);
 }
 
 // Every rank reduces its part of the elements, and gives the others the result.

@@ -99,6 +99,18 @@ void check_reduction(tefl_reduction reduction) {
   throw Error(TEFL_ERR_UNSUPPORTED, "maca's collectives do not know reduction " + std::to_string(reduction));
 }
 
+const char* type_name(tefl_dtype dtype) {
+  static constexpr const char* kNames[] = {"uint8",   "int8",     "int16",   "int32",  "int64",
+                                           "float16", "bfloat16", "float32", "float64"};
+  return dtype >= TEFL_UINT8 && dtype <= TEFL_FLOAT64 ? kNames[dtype] : "an unknown type";
+}
+
+const char* reduction_name(tefl_reduction reduction) {
+  static constexpr const char* kNames[] = {"SUM", "PRODUCT", "MIN", "MAX", "AVG"};
+  const bool known = reduction >= TEFL_SUM && reduction <= TEFL_AVG;
+  return known ? kNames[reduction] : "an unknown reduction";
+}
+
 void reduce_parts(const std::vector<const void*>& parts, void* output, uint64_t count, tefl_dtype dtype,
                   tefl_reduction reduction) {
   switch (dtype) {
