@@ -197,7 +197,7 @@ def compare(
     ratios = [ours / plain for ours, plain, _ in elapsed]
     noise = [other / plain for _, plain, other in elapsed]
     low, middle, high = statistics.quantiles(ratios, n=4)
-    ours, plain, _ = (statistics.median(side) for side in zip(*elapsed, strict=True))
+    ours, plain, _ = (statistics.median(times) for times in zip(*elapsed, strict=True))
     return {
         "device_us": ours * 1e6,
         "plain_us": plain * 1e6,

@@ -12,6 +12,15 @@ std::string amount(const Call& call) {
   return " of " + std::to_string(call.numel) + " x " + c10::toString(call.dtype);
 }
 
+// In a dimension of one element nobody takes a step.
+std::vector<int64_t> strides_that_count(const at::Tensor& tensor) {
+  std::vector<int64_t> strides;
+  for (int64_t dim = 0; dim < tensor.dim(); ++dim) {
+    if (tensor.size(dim) != 1) strides.push_back(tensor.stride(dim));
+  }
+  return strides;
+}
+
 std::string prefix_of(const Call& call) { return device::device_name() + ": " + call.describe() + ": "; }
 
 }  // namespace
@@ -32,10 +41,13 @@ std::string Call::form() const {
 void measure(Call& call, at::TensorList tensors) {
   if (tensors.empty()) return;
   call.dtype = tensors.front().scalar_type();
+  const bool in_pieces = tensors.size() > 1 && !call.amounts_differ;
+  if (in_pieces) call.layout += ", in pieces of";
   for (const auto& tensor : tensors) {
     call.numel += tensor.numel();
+    if (in_pieces) call.layout += " " + std::to_string(tensor.numel());
     if (call.in_memory_order && !tensor.is_contiguous())
-      call.layout += ", strides " + c10::str(tensor.strides());
+      call.layout += ", strides " + c10::str(c10::IntArrayRef(strides_that_count(tensor)));
   }
 }
 

@@ -15,8 +15,8 @@ namespace tefl::ccl {
 /// Who calls what, as which call of the group, where, and how much data it moves.
 struct Call {
   c10d::OpType type;
-  const char* name;                 // as torch.distributed spells it: "all_reduce"
-  const char* reduction = nullptr;  // "SUM", of those that reduce
+  const char* name;                 // as torch.distributed spells it: "all_reduce"; a literal
+  const char* reduction = nullptr;  // "SUM", of those that reduce; from name_of()
   std::optional<int64_t> root{};    // of those that have one
   bool in_memory_order = false;     // works on memory as it lies: layouts must be the same
   bool amounts_differ = false;      // ranks may move different amounts
@@ -27,7 +27,7 @@ struct Call {
   c10::Device device{c10::kPrivateUse1, 0};
   int64_t numel = 0;
   at::ScalarType dtype = at::kByte;
-  std::string layout{};  // strides, where they matter and are not those of contiguous memory
+  std::string layout{};  // what else must be the same: sizes in a list, strides that are not usual
   bool is_open = false;  // whether rank 0 calls the same is not known yet
 
   bool is_message() const { return c10d::isP2POp(type); }

@@ -1,8 +1,13 @@
 #include "ccl/device_backend.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
+
 #include "ccl/arguments.h"
 #include "ccl/reduction.h"
+#include "ccl/sparse_sum.h"
+#include "ccl/work.h"
 #include "device/provider.h"
+#include "device/streams.h"
 
 namespace tefl::ccl {
 
@@ -122,11 +127,35 @@ DeviceBackend::Work DeviceBackend::kept(Work work) {
 // ----------------------------------------------------------------------------------------- reductions --
 
 DeviceBackend::Work DeviceBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
+  if (tensors.size() == 1 && tensors.front().is_sparse()) return all_reduce_sparse(tensors.front(), opts);
   auto call = reducing(OpType::ALLREDUCE, "all_reduce", opts.reduceOp, tensors);
   require_one(call, tensors.size());
   call.in_memory_order = true;
   admit(call, tensors, {tensors});
   return begin_all_reduce(call, tensors, opts);
+}
+
+// The ranks' parts differ in size and are gathered first, for which the host waits. The dispatcher has seen
+// to autograd; the operators called here are not to.
+DeviceBackend::Work DeviceBackend::all_reduce_sparse(at::Tensor& tensor, const c10d::AllreduceOptions& opts) {
+  auto call = reducing(OpType::ALLREDUCE, "all_reduce", opts.reduceOp, tensor);
+  const Reduction how(opts.reduceOp, getSize());
+  TORCH_CHECK_VALUE(how.inner() == c10d::ReduceOp::SUM, call.name, ": got a sparse tensor to reduce by ",
+                    call.reduction, "; there are SUM and AVG of those: pass .to_dense()");
+  TORCH_CHECK_VALUE(!coalescing_, call.name, ": got a sparse tensor in a group of calls, which are begun ",
+                    "together; call it by itself");
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const auto own = tensor.coalesce();
+  call.amounts_differ = true;
+  call.layout = c10::str(", sparse, of ", tensor.scalar_type(), " and sizes ", tensor.sizes(), ", ",
+                         tensor.sparse_dim(), " of them sparse");
+  const Tensors parts{own.indices().contiguous(), own.values().contiguous()};
+  admit(call, {}, {parts});
+  Tensors results{sum_of_all_ranks(*this, own, opts.timeout)};
+  how.scale(results);
+  tensor.copy_(results.front());
+  device::wait_for_current_stream(call.device.index());
+  return c10::make_intrusive<DoneWork>(call, Tensors{tensor}, ledger_);
 }
 
 DeviceBackend::Work DeviceBackend::allreduce_coalesced(Tensors& tensors,

@@ -134,6 +134,8 @@ class DeviceBackend : public c10d::Backend {
   /// Fills in `call`, of `all` those tensors, whose size `measured` tells; counts it and compares it.
   void admit(Call& call, at::TensorList measured, std::initializer_list<at::TensorList> all);
   Call coalesced_call() const;
+  /// Of a tensor in coordinate form. Done when it returns.
+  Work all_reduce_sparse(at::Tensor& tensor, const c10d::AllreduceOptions& opts);
 
   std::atomic<uint64_t> calls_{0}, messages_{0};
   bool coalescing_ = false;

@@ -1,5 +1,7 @@
 #include "ccl/host_form.h"
 
+#include <c10/util/Exception.h>
+
 #include <algorithm>
 
 namespace tefl::ccl {
@@ -25,7 +27,10 @@ bool gloo_knows(at::ScalarType type) {
 }  // namespace
 
 at::Tensor as_movable(at::Tensor tensor) {
-  if (gloo_knows(tensor.scalar_type()) || !tensor.is_contiguous() || tensor.numel() == 0) return tensor;
+  if (gloo_knows(tensor.scalar_type()) || tensor.numel() == 0) return tensor;
+  TORCH_CHECK_VALUE(tensor.is_contiguous(), "gloo, beneath this process group, moves ",
+                    c10::toString(tensor.scalar_type()), " as bytes, in the order of memory; got strides ",
+                    tensor.strides(), ": pass .contiguous()");
   const int64_t rows = tensor.dim() == 0 ? 1 : tensor.size(0);
   return tensor.view({rows, -1}).view(at::kByte);
 }

@@ -40,8 +40,7 @@ size_t Ledger::FormHash::operator()(const Call& call) const {
 
 bool Ledger::is_new(const Call& call) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (seen_.count(call) > 0 || seen_.size() >= kMostForms) return false;
-  return seen_.insert(call).second;
+  return seen_.size() < kMostForms && seen_.insert(call).second;
 }
 
 bool Ledger::announce(const Call& call) {

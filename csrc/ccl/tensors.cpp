@@ -6,6 +6,7 @@
 
 #include "device/current_device.h"
 #include "device/provider.h"
+#include "device/refused.h"
 
 namespace tefl::ccl {
 namespace {
@@ -16,9 +17,22 @@ void require_ours(const Call& call, c10::Device device) {
                     "; init_process_group(\"cpu:gloo,", device::device_name(), ":tefl\") makes one for both");
 }
 
+// Of an element of lists of lists PyTorch's dispatcher has not asked what kind it is.
+void require_memory(const Call& call, const at::Tensor& tensor) {
+  const auto keys = tensor.key_set();
+  TORCH_CHECK_VALUE(
+      !keys.has(c10::DispatchKey::Python), call.name,
+      ": got a tensor of a subclass that computes in Python; pass the tensors that it is made of");
+  TORCH_CHECK_VALUE(!keys.has(c10::DispatchKey::ZeroTensor), call.name,
+                    ": got zeros that have no memory; pass .clone()");
+  TORCH_CHECK_VALUE(device::is_strided(tensor), call.name, ": got a tensor that is not strided but ",
+                    device::layout_of(tensor), "; pass .to_dense(), or the tensors that it is made of");
+  TORCH_CHECK_VALUE(tensor.storage().data() != nullptr || tensor.numel() == 0, call.name,
+                    ": got a tensor of sizes ", tensor.sizes(), " whose memory was given back");
+}
+
 void require_dense(const Call& call, const at::Tensor& tensor) {
-  TORCH_CHECK_VALUE(tensor.has_storage(), call.name, ": got a tensor of layout ", tensor.layout(),
-                    "; only strided ones are supported");
+  require_memory(call, tensor);
   TORCH_CHECK_VALUE(tensor.is_non_overlapping_and_dense(), call.name, ": got a tensor of sizes ",
                     tensor.sizes(), " and strides ", tensor.strides(),
                     ", which has gaps or overlaps; pass .contiguous()");

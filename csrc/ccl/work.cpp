@@ -271,6 +271,8 @@ void SharedWork::promise(const Future& future) {
   });
 }
 
+void DoneWork::promise(const Future& future) { complete_now(*future, value()); }
+
 // ------------------------------------------------------------------------------------------- together --
 
 std::vector<at::Tensor> results_of(const std::vector<c10::intrusive_ptr<c10d::Work>>& works) {

@@ -161,6 +161,20 @@ class SharedWork final : public DeviceWork {
   c10::intrusive_ptr<c10d::Work> inner_;
 };
 
+/// Work that is done, and its results in memory.
+class DoneWork final : public DeviceWork {
+ public:
+  using DeviceWork::DeviceWork;
+
+  bool isCompleted() override { return true; }
+  bool isSuccess() const override { return true; }
+  bool wait(std::chrono::milliseconds = kNoTimeout) override { return true; }
+  void synchronize() override {}
+
+ protected:
+  void promise(const Future& future) override;
+};
+
 /// A wait in steps, of kGrace at most.
 class Steps {
  public:

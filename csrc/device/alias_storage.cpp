@@ -82,11 +82,6 @@ void check_can_alias(const char* function) {
       "and .to(\"", device_name(), "\")");
 }
 
-std::string layout_of(const at::Tensor& tensor) {
-  if (tensor.is_quantized()) return "a quantized one";
-  return tensor.is_nested() ? "a nested one" : c10::str(tensor.layout());
-}
-
 // Whether an alias has memory of its own by now: a kernel resized it.
 bool owns_memory(const c10::Storage& alias) {
   const auto& data = alias.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();

@@ -42,6 +42,11 @@ torch::CppFunction refusal(c10::DispatchKey key) {
   return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Refusal>(key));
 }
 
+std::string layout_of(const at::Tensor& tensor) {
+  if (tensor.is_quantized()) return "a quantized one";
+  return tensor.is_nested() ? "a nested one" : c10::str(tensor.layout());
+}
+
 void refuse(const c10::OperatorHandle& op, const at::Tensor& tensor, const char* verb) {
   TORCH_CHECK_NOT_IMPLEMENTED(!tensor.is_quantized(), device_name(), ": ", op.operator_name(), " ", verb,
                               " a quantized tensor; only strided ones of plain numbers are supported. "

@@ -7,6 +7,8 @@
 #include <c10/util/Exception.h>
 #include <torch/library.h>
 
+#include <string>
+
 #include "device/provider.h"
 
 namespace tefl::device {
@@ -25,6 +27,9 @@ torch::CppFunction refusal(c10::DispatchKey key);
 inline bool is_strided(const at::Tensor& tensor) {
   return tensor.has_storage() && !tensor.is_quantized() && !tensor.is_nested();
 }
+
+/// "Sparse", "a nested one": what kind of tensor it is, for a message.
+std::string layout_of(const at::Tensor& tensor);
 
 /// Refuses a tensor that `op` got or made on the alias device and that is of such a kind: "maca:
 /// aten::to_sparse returns a tensor of layout Sparse; only strided ones are supported".

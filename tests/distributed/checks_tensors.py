@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import os
 
 import pytest
 import torch
 import torch.distributed as dist
 from checks_collectives import OPS, everyone, given, mean, same
+from torch.testing._internal.two_tensor import TwoTensor
 
 
 def check_elements_of_transposed_tensors_keep_their_order(rank: int, size: int) -> None:
@@ -95,6 +97,47 @@ def check_arguments_that_cannot_be_right_are_told_before_anything_starts(rank: i
             call()
     dist.all_reduce(tensor := torch.ones(2, device="maca"))  # nothing of it was counted or sent
     assert tensor.tolist() == [size] * 2
+
+
+def without_memory() -> dict[str, torch.Tensor]:
+    """What an error says -> a tensor, of two elements, that no library can be given the memory of."""
+    freed = torch.ones(2, device="maca")
+    freed.untyped_storage().resize_(0)
+    return {
+        "a subclass that computes in Python": TwoTensor(torch.ones(2).to("maca"), torch.ones(2).to("maca")),
+        "zeros that have no memory": torch._efficientzerotensor(2, device="maca"),
+        "not strided but a nested one": torch.nested.nested_tensor([torch.ones(1)] * 2, device="maca"),
+        "not strided but Sparse": torch.ones(2).to_sparse().to("maca"),
+        "whose memory was given back": freed,
+    }
+
+
+def check_tensors_without_memory_are_refused_in_lists_too(rank: int, size: int) -> None:
+    usual = torch.ones(2, device="maca")
+    for told, tensor in without_memory().items():
+        with pytest.raises(ValueError, match=f"reduce_scatter: got .*{told}"):
+            dist.reduce_scatter(usual, [tensor] * size)
+        with pytest.raises(ValueError, match=f"all_gather: got .*{told}"):
+            dist.all_gather([usual] * (size - 1) + [tensor], usual)
+
+
+def check_the_stride_of_a_single_element_is_of_no_account(rank: int, size: int) -> None:
+    memory = torch.arange(6.0, device="maca")
+    dist.all_reduce(memory.as_strided((2, 1, 3), (1, 100 + rank, 2)))
+    same(memory, size * torch.arange(6.0))
+
+
+def check_transposed_tensors_of_a_dtype_that_gloo_lacks(rank: int, size: int) -> None:
+    x = torch.ones(3, 2, dtype=torch.int16, device="maca").t()
+    outputs = [torch.empty(2, 3, dtype=torch.int16, device="maca") for _ in range(size)]
+    if os.environ["BENEATH"] == "gloo":
+        with pytest.raises(
+            ValueError, match=r"moves Short as bytes, .* got strides \[1, 2\]: pass \.contiguous"
+        ):
+            dist.all_gather(outputs, x)
+    else:
+        dist.all_gather(outputs, x)
+        same(torch.stack(outputs), torch.ones(size, 2, 3, dtype=torch.int16))
 
 
 def check_integers_of_every_width_and_booleans(rank: int, size: int) -> None:

@@ -89,9 +89,13 @@ def scenario_rank_0_is_killed_and_the_store_with_it(rank: int, folder: Path) -> 
     return [failure(partial(settle_all_reduce, count)) for count in (1000, 8, 9)]  # the last are of new forms
 
 
-def settle_all_reduce(count: int, dtype: torch.dtype = torch.float32) -> None:
-    dist.all_reduce(tensor := torch.ones(count, dtype=dtype, device="maca"))
+def settle_after(collective: Callable[..., object], tensor: torch.Tensor, *arguments: object) -> None:
+    collective(tensor, *arguments)
     settle(tensor)
+
+
+def settle_all_reduce(count: int, dtype: torch.dtype = torch.float32) -> None:
+    settle_after(dist.all_reduce, torch.ones(count, dtype=dtype, device="maca"))
 
 
 def failure(call: Callable[[], None]) -> str:
@@ -142,6 +146,13 @@ def scenario_layouts_differ(rank: int, folder: Path) -> object:
     return settle(tensor)
 
 
+def scenario_pieces_differ(rank: int, folder: Path) -> object:
+    join(rank, folder)
+    tensors = [torch.ones(count, device="maca") for count in ((2, 4) if rank == 1 else (4, 2))]
+    dist.all_reduce_coalesced(tensors)
+    return [settle(tensor) for tensor in tensors]
+
+
 def scenario_collectives_differ(rank: int, folder: Path) -> object:
     join(rank, folder)
     tensor = torch.ones(6, device="maca")
@@ -162,12 +173,33 @@ def scenario_rank_0_makes_a_new_call_where_another_repeats_one(rank: int, folder
     return work.wait(timedelta(seconds=PATIENCE))
 
 
-def scenario_another_rank_makes_a_new_call_where_rank_0_repeats_one(rank: int, folder: Path) -> object:
-    """A last batch that is shorter on one rank."""
+def rank_1_makes_a_new_call(rank: int, folder: Path, new: Callable[[], object]) -> object:
+    """Where the others repeat a call."""
     join(rank, folder, PATIENCE)
     for _ in range(3):
         settle_all_reduce(6)
-    return settle_all_reduce(5 if rank == 1 else 6)
+    return new() if rank == 1 else settle_all_reduce(6)
+
+
+def scenario_rank_1_calls_another_size(rank: int, folder: Path) -> object:
+    """A last batch that is shorter on one rank."""
+    return rank_1_makes_a_new_call(rank, folder, lambda: settle_all_reduce(5))
+
+
+def scenario_rank_1_calls_another_dtype(rank: int, folder: Path) -> object:
+    return rank_1_makes_a_new_call(rank, folder, lambda: settle_all_reduce(6, torch.int32))
+
+
+def scenario_rank_1_calls_another_reduction(rank: int, folder: Path) -> object:
+    tensor = torch.ones(6, device="maca")
+    return rank_1_makes_a_new_call(
+        rank, folder, lambda: settle_after(dist.all_reduce, tensor, dist.ReduceOp.MAX)
+    )
+
+
+def scenario_rank_1_calls_another_layout(rank: int, folder: Path) -> object:
+    tensor = torch.ones(3, 2, device="maca").t()
+    return rank_1_makes_a_new_call(rank, folder, lambda: settle_after(dist.all_reduce, tensor))
 
 
 def scenario_one_rank_repeats_a_call_of_another_dtype(rank: int, folder: Path) -> object:

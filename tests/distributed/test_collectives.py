@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-MODULES = ("checks_collectives", "checks_tensors", "checks_groups")
+MODULES = ("checks_collectives", "checks_tensors", "checks_sparse", "checks_groups")
 RANKS = 4
 
 

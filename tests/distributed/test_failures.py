@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -88,6 +89,11 @@ def test_a_call_that_a_rank_makes_too_late_runs_into_the_time_out(outcomes: Outc
         ("shapes_differ", "all_reduce of 6 x Float, SUM", "all_reduce of 8 x Float, SUM"),
         ("dtypes_differ", "all_reduce of 6 x Float, SUM", "all_reduce of 6 x Int, SUM"),
         ("layouts_differ", "all_reduce of 6 x Float, SUM", "all_reduce of 6 x Float, SUM, strides [1, 2]"),
+        (
+            "pieces_differ",
+            "all_reduce_coalesced of 6 x Float, SUM, in pieces of 4 2",
+            "all_reduce_coalesced of 6 x Float, SUM, in pieces of 2 4",
+        ),
         ("collectives_differ", "all_reduce of 6 x Float, SUM", "broadcast of 6 x Float, root 0"),
     ],
 )
@@ -108,13 +114,24 @@ def test_a_call_that_fails_is_told_what_rank_0_calls_though_it_was_known(outcome
     assert calls in ranks[1]["text"], ranks[1]
 
 
-def test_a_new_call_where_rank_0_repeats_one_needs_no_time_out(outcomes: Outcomes, over: str) -> None:
-    ranks = ranks_of(outcomes, "another_rank_makes_a_new_call_where_rank_0_repeats_one")
-    for rank in ranks:
-        assert rank["type"] in ERRORS, rank
-        if over == "gloo":  # a CCL table may tell by itself
-            assert "all_reduce of 6 x Float, SUM" in rank["text"], rank
-            assert "all_reduce of 5 x Float, SUM" in rank["text"], rank
+@pytest.mark.parametrize(
+    ("what", "call"),
+    [
+        ("size", "all_reduce of 5 x Float, SUM"),
+        ("dtype", "all_reduce of 6 x Int, SUM"),
+        ("reduction", "all_reduce of 6 x Float, MAX"),
+        ("layout", "all_reduce of 6 x Float, SUM, strides [1, 2]"),
+    ],
+)
+def test_a_new_call_where_rank_0_repeats_one_needs_no_time_out(
+    outcomes: Outcomes, over: str, what: str, call: str
+) -> None:
+    ranks = ranks_of(outcomes, f"rank_1_calls_another_{what}")
+    if over == "gloo":  # a CCL table may tell by itself, or not
+        for rank in ranks:
+            assert rank["type"] in ERRORS, rank
+            assert "rank 0 calls all_reduce of 6 x Float, SUM" in rank["text"], rank
+            assert re.search(f"(this rank|rank 1) calls {re.escape(call)}", rank["text"]), rank
 
 
 def test_calls_that_were_compared_before_may_be_told_apart_by_a_table(outcomes: Outcomes, over: str) -> None:

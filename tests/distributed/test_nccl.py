@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-MODULES = ("checks_collectives", "checks_messages", "checks_training")
+MODULES = ("checks_collectives", "checks_sparse", "checks_messages", "checks_training")
 RANKS = 2
 
 
