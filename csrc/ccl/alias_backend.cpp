@@ -1,5 +1,6 @@
 #include "ccl/alias_backend.h"
 
+#include "ccl/host_form.h"
 #include "ccl/without_interpreter.h"
 #include "ccl/work.h"
 #include "device/alias_target.h"
@@ -39,6 +40,13 @@ void AliasBackend::shutdown() {
 }
 
 // ----------------------------------------------------------------------------- rank 0 calls the same, or --
+
+void AliasBackend::require_movable(const Call& call, std::initializer_list<at::TensorList> all) const {
+  if (!on_host_) return;
+  for (const auto& tensors : all) {
+    for (const auto& tensor : tensors) require_movable_on_host(call, tensor);
+  }
+}
 
 // On the host a call can be held up without its caller, by the queue's thread.
 void AliasBackend::compare(Call& call) {

@@ -56,6 +56,7 @@ class AliasBackend final : public DeviceBackend {
 
   void begin_group(const Call& call) override;
   Work end_group(const Call& call, std::vector<Work> works) override;
+  void require_movable(const Call& call, std::initializer_list<at::TensorList> all) const override;
   void compare(Call& call) override;
   void abort_beneath(const std::string&) override { inner_->abort(); }
   /// NCCL gathers them; gloo does not.

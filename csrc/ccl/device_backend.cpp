@@ -58,6 +58,7 @@ Call DeviceBackend::message(OpType type, const char* name, const Tensors& tensor
 void DeviceBackend::admit(Call& call, at::TensorList measured, std::initializer_list<at::TensorList> all) {
   device::ensure_initialized();
   call.device = device_of(call, all);
+  if (call.reduction == nullptr) require_movable(call, all);
   measure(call, measured);
   call.number = call.is_message() ? ++messages_ : ++calls_;
   require_sound(call);
@@ -151,7 +152,10 @@ DeviceBackend::Work DeviceBackend::all_reduce_sparse(at::Tensor& tensor, const c
                          tensor.sparse_dim(), " of them sparse");
   const Tensors parts{own.indices().contiguous(), own.values().contiguous()};
   admit(call, {}, {parts});
-  Tensors results{sum_of_all_ranks(*this, own, opts.timeout)};
+  if (std::exchange(call.is_open, false)) compare_within_grace(call);
+  call.dtype = tensor.scalar_type();
+  call.numel = own.values().numel();
+  Tensors results{sum_of_all_ranks(*this, call, own, opts.timeout)};
   how.scale(results);
   tensor.copy_(results.front());
   device::wait_for_current_stream(call.device.index());

@@ -93,6 +93,8 @@ class DeviceBackend : public c10d::Backend {
   /// Ends a group that is still open.
   void leave_group();
 
+  /// A ValueError where the library beneath cannot move the elements of such tensors.
+  virtual void require_movable(const Call&, std::initializer_list<at::TensorList>) const {}
   /// Sees to a call that is to be compared with rank 0's: as below, unless it can be held up in a better way.
   virtual void compare(Call& call) { compare_within_grace(call); }
   /// Holds a call up until rank 0 has announced its own, for kGrace at most; then it goes on, and is compared

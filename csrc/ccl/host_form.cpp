@@ -26,13 +26,16 @@ bool gloo_knows(at::ScalarType type) {
 
 }  // namespace
 
+void require_movable_on_host(const Call& call, const at::Tensor& tensor) {
+  TORCH_CHECK_VALUE(gloo_knows(tensor.scalar_type()) || tensor.is_contiguous(), call.name, ": got ",
+                    c10::toString(tensor.scalar_type()), " with strides ", tensor.strides(),
+                    "; gloo moves this dtype as bytes in the order of memory: pass .contiguous()");
+}
+
 at::Tensor as_movable(at::Tensor tensor) {
   if (gloo_knows(tensor.scalar_type()) || tensor.numel() == 0) return tensor;
-  TORCH_CHECK_VALUE(tensor.is_contiguous(), "gloo, beneath this process group, moves ",
-                    c10::toString(tensor.scalar_type()), " as bytes, in the order of memory; got strides ",
-                    tensor.strides(), ": pass .contiguous()");
   const int64_t rows = tensor.dim() == 0 ? 1 : tensor.size(0);
-  return tensor.view({rows, -1}).view(at::kByte);
+  return tensor.view({-1}).view(at::kByte).view({rows, -1});
 }
 
 Tensors as_movable(Tensors tensors) {

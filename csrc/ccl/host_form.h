@@ -5,8 +5,10 @@
 
 namespace tefl::ccl {
 
-/// For what only moves elements: types that gloo does not know become bytes. Contiguous tensors only, others
-/// stay. The first dimension keeps its meaning where there is one.
+/// A ValueError where as_movable() cannot have `tensor`.
+void require_movable_on_host(const Call& call, const at::Tensor& tensor);
+/// For what only moves elements: types that gloo does not know become bytes, which wants contiguous tensors.
+/// The first dimension keeps its meaning where there is one.
 at::Tensor as_movable(at::Tensor tensor);
 Tensors as_movable(Tensors tensors);
 Lists as_movable(Lists lists);

@@ -4,6 +4,8 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <functional>
+#include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <tuple>
 #include <utility>
@@ -20,13 +22,21 @@ class Gatherer {
     opts_.timeout = timeout;
   }
 
-  Counts counts(int64_t own, c10::Device device) {
-    const auto options = at::TensorOptions(at::kLong).device(device);
-    auto all = at::empty({group_.getSize()}, options), mine = at::full({1}, own, options);
-    gather(all, mine);
+  // With the counts comes what the calls are. It is compared each time: what the gathers bring together of
+  // tensors that do not fit would be out of range.
+  Counts counts(const Call& call, int64_t own, c10::Device device) {
+    const auto form = static_cast<int64_t>(std::hash<std::string>()(call.form()));
+    const auto told = at::tensor({own, form}).to(device);
+    auto all = at::empty({group_.getSize(), 2}, told.options());
+    gather(all, told);
     const auto known = all.cpu();
-    const auto* first = known.const_data_ptr<int64_t>();
-    return {first, first + known.numel()};
+    const auto* value = known.const_data_ptr<int64_t>();
+    Counts counts;
+    for (int rank = 0; rank < group_.getSize(); ++rank, value += 2) {
+      if (value[1] != form) fail_of(call, rank);
+      counts.push_back(value[0]);
+    }
+    return counts;
   }
 
   // The rows of all ranks, one after the other. They are padded on their way, since they have to be as many.
@@ -46,7 +56,14 @@ class Gatherer {
   }
 
  private:
-  void gather(at::Tensor& all, at::Tensor& own) { group_._allgather_base(all, own, opts_)->wait(); }
+  void gather(at::Tensor all, at::Tensor own) { group_._allgather_base(all, own, opts_)->wait(); }
+
+  [[noreturn]] static void fail_of(const Call& call, int rank) {
+    fail(call,
+         "this rank calls " + call.form() + ", rank " + std::to_string(rank) +
+             " something else; all must pass tensors of the same sizes, sparse dimensions and dtype, and "
+             "the same reduction");
+  }
 
   c10d::Backend& group_;
   c10d::AllgatherOptions opts_;
@@ -70,9 +87,10 @@ TORCH_LIBRARY_IMPL(c10d, SparsePrivateUse1, library) { library.impl("allreduce_"
 
 }  // namespace
 
-at::Tensor sum_of_all_ranks(c10d::Backend& group, const at::Tensor& own, std::chrono::milliseconds timeout) {
+at::Tensor sum_of_all_ranks(c10d::Backend& group, const Call& call, const at::Tensor& own,
+                            std::chrono::milliseconds timeout) {
   Gatherer gatherer(group, timeout);
-  const auto counts = gatherer.counts(own._nnz(), own.device());
+  const auto counts = gatherer.counts(call, own._nnz(), own.device());
   if (std::all_of(counts.begin(), counts.end(), [](int64_t count) { return count == 0; })) return own;
   const auto indices = gatherer.rows(own.indices().t().contiguous(), counts);
   const auto values = gatherer.rows(own.values().contiguous(), counts);

@@ -1,30 +1,8 @@
 #include "device/shell.h"
 
-#include <c10/core/AutogradState.h>
-
 #include "device/alias_target.h"
 
 namespace tefl::device {
-namespace {
-
-// Tensors made while it lives are ordinary ones, as in-place kernels want them, also in inference mode.
-class OutsideInferenceMode {
- public:
-  OutsideInferenceMode() : before_(c10::AutogradState::get_tls_state()) {
-    c10::AutogradState outside = before_;
-    outside.set_inference_mode(false);
-    c10::AutogradState::set_tls_state(outside);
-  }
-  ~OutsideInferenceMode() { c10::AutogradState::set_tls_state(before_); }
-  OutsideInferenceMode(const OutsideInferenceMode&) = delete;
-  OutsideInferenceMode& operator=(const OutsideInferenceMode&) = delete;
-
- private:
-  const c10::AutogradState before_;
-};
-
-}  // namespace
-
 std::pair<at::Tensor, c10::Storage> new_shell(c10::Device device) {
   const OutsideInferenceMode scope;
   c10::Storage storage(c10::Storage::use_byte_size_t(), 0, c10::DataPtr(nullptr, device),

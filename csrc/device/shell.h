@@ -2,12 +2,29 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/AutogradState.h>
 #include <c10/core/TensorImpl.h>
 
 #include <new>
 #include <utility>
 
 namespace tefl::device {
+
+/// Tensors made while it lives are ordinary ones, as in-place kernels want them, also in inference mode.
+class OutsideInferenceMode {
+ public:
+  OutsideInferenceMode() : before_(c10::AutogradState::get_tls_state()) {
+    c10::AutogradState outside = before_;
+    outside.set_inference_mode(false);
+    c10::AutogradState::set_tls_state(outside);
+  }
+  ~OutsideInferenceMode() { c10::AutogradState::set_tls_state(before_); }
+  OutsideInferenceMode(const OutsideInferenceMode&) = delete;
+  OutsideInferenceMode& operator=(const OutsideInferenceMode&) = delete;
+
+ private:
+  const c10::AutogradState before_;
+};
 
 class Shell final : public c10::TensorImpl {
  public:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 
 import pytest
 import torch
@@ -121,10 +122,42 @@ def check_tensors_without_memory_are_refused_in_lists_too(rank: int, size: int) 
             dist.all_gather([usual] * (size - 1) + [tensor], usual)
 
 
+def check_inference_mode_where_rank_0_comes_late(rank: int, size: int) -> None:
+    """The first call of a form then begins on another thread, which is in no such mode."""
+    with torch.inference_mode():
+        mine, whole = torch.full((7,), float(rank), device="maca"), torch.empty(size, 7, device="maca")
+        summed, outputs = mine.clone(), [torch.empty(7, device="maca") for _ in range(size)]
+        calls = (
+            lambda: dist.all_gather_into_tensor(whole, mine),
+            lambda: dist.all_gather(outputs, mine),
+            lambda: dist.all_reduce(summed, dist.ReduceOp.AVG),
+            lambda: dist.all_to_all_single(torch.empty(size * 7, device="maca"), whole.flatten()),
+        )
+        for call in calls:
+            if rank == 0:
+                time.sleep(0.2)
+            call()
+        wanted = torch.arange(size).float()
+        same(whole, wanted.unsqueeze(1).expand(size, 7))
+        same(torch.stack(outputs), whole.cpu())
+        same(summed, wanted.mean().expand(7))
+
+
 def check_the_stride_of_a_single_element_is_of_no_account(rank: int, size: int) -> None:
     memory = torch.arange(6.0, device="maca")
     dist.all_reduce(memory.as_strided((2, 1, 3), (1, 100 + rank, 2)))
     same(memory, size * torch.arange(6.0))
+
+
+def check_rows_of_one_element_of_every_dtype(rank: int, size: int) -> None:
+    """Contiguous with any strides."""
+    for dtype in (torch.float32, torch.int16, torch.complex64):
+        column = (torch.ones(1, 3, dtype=dtype) * rank).to("maca").t()
+        outputs = [torch.empty(3, 1, dtype=dtype, device="maca") for _ in range(size)]
+        dist.all_gather(outputs, column)
+        same(torch.stack(outputs), torch.arange(size).view(size, 1, 1).expand(size, 3, 1).to(dtype))
+        dist.broadcast(column, 1)
+        same(column, torch.ones(3, 1, dtype=dtype))
 
 
 def check_transposed_tensors_of_a_dtype_that_gloo_lacks(rank: int, size: int) -> None:
@@ -132,7 +165,7 @@ def check_transposed_tensors_of_a_dtype_that_gloo_lacks(rank: int, size: int) ->
     outputs = [torch.empty(2, 3, dtype=torch.int16, device="maca") for _ in range(size)]
     if os.environ["BENEATH"] == "gloo":
         with pytest.raises(
-            ValueError, match=r"moves Short as bytes, .* got strides \[1, 2\]: pass \.contiguous"
+            ValueError, match=r"all_gather: got Short with strides \[1, 2\]; .*: pass \.contiguous"
         ):
             dist.all_gather(outputs, x)
     else:

@@ -209,6 +209,27 @@ def scenario_one_rank_repeats_a_call_of_another_dtype(rank: int, folder: Path) -
     return settle_all_reduce(6, torch.int32 if rank == 1 else torch.float32)
 
 
+def sparse_ones(*sizes: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.ones(sizes, dtype=dtype).to_sparse().to("maca")
+
+
+def scenario_sparse_calls_differ_that_are_known(rank: int, folder: Path) -> object:
+    join(rank, folder)
+    for sizes in ((6, 4), (8, 4)):
+        dist.all_reduce(sparse_ones(*sizes))
+    dist.all_reduce(tensor := sparse_ones(8 if rank == 1 else 6, 4))
+    return settle(tensor.to_dense())
+
+
+def scenario_sparse_calls_differ_and_rank_0_is_late(rank: int, folder: Path) -> object:
+    join(rank, folder)
+    if rank == 0:
+        time.sleep(0.5)
+    tensor = sparse_ones(6, 4)
+    dist.all_reduce(tensor, dist.ReduceOp.AVG if rank == 1 else dist.ReduceOp.SUM)
+    return settle(tensor.to_dense())
+
+
 def scenario_two_of_a_group_differ_in_their_first_call(rank: int, folder: Path) -> object:
     join(rank, folder, PATIENCE)
     group = dist.new_group([1, 2], timeout=timedelta(seconds=10 * PATIENCE))

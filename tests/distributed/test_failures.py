@@ -143,6 +143,20 @@ def test_calls_that_were_compared_before_may_be_told_apart_by_a_table(outcomes: 
             assert "SUM of float32" in rank["text"], rank
 
 
+def test_sparse_tensors_that_do_not_fit_are_told_at_every_call(outcomes: Outcomes) -> None:
+    for number, rank in enumerate(ranks_of(outcomes, "sparse_calls_differ_that_are_known")):
+        assert rank["type"] == "DistBackendError", rank
+        assert f"sizes [{8 if number == 1 else 6}, 4], 2 of them sparse" in rank["text"], rank
+        assert "of the same sizes, sparse dimensions and dtype, and the same reduction" in rank["text"], rank
+
+
+def test_sparse_tensors_are_reduced_in_one_way_though_rank_0_comes_late(outcomes: Outcomes) -> None:
+    ranks = ranks_of(outcomes, "sparse_calls_differ_and_rank_0_is_late")
+    for rank in ranks:
+        assert rank["type"] in ERRORS, rank
+    assert "AVG" in ranks[1]["text"], ranks[1]
+
+
 def test_ranks_that_differ_in_their_first_call_need_no_time_out(outcomes: Outcomes) -> None:
     outside, *ranks = ranks_of(outcomes, "two_of_a_group_differ_in_their_first_call")
     assert outside["text"] == "not of the group"
