@@ -41,13 +41,6 @@ void AliasBackend::shutdown() {
 
 // ----------------------------------------------------------------------------- rank 0 calls the same, or --
 
-void AliasBackend::require_movable(const Call& call, std::initializer_list<at::TensorList> all) const {
-  if (!on_host_) return;
-  for (const auto& tensors : all) {
-    for (const auto& tensor : tensors) require_movable_on_host(call, tensor);
-  }
-}
-
 // On the host a call can be held up without its caller, by the queue's thread.
 void AliasBackend::compare(Call& call) {
   if (!on_host_) return DeviceBackend::compare(call);
@@ -64,6 +57,13 @@ void AliasBackend::proceed(const Call& call) {
 }
 
 // --------------------------------------------------------------------------------- how a call is made --
+
+void AliasBackend::require_movable(const Call& call, std::initializer_list<at::TensorList> all) const {
+  if (!on_host_) return;
+  for (const auto& tensors : all) {
+    for (const auto& tensor : tensors) require_movable_on_host(call, tensor);
+  }
+}
 
 Aliases AliasBackend::aliases_for(bool asynchronous) const {
   const bool lends = !on_host_ && !asynchronous && !is_in_group();

@@ -150,11 +150,11 @@ DeviceBackend::Work DeviceBackend::all_reduce_sparse(at::Tensor& tensor, const c
   call.amounts_differ = true;
   call.layout = c10::str(", sparse, of ", tensor.scalar_type(), " and sizes ", tensor.sizes(), ", ",
                          tensor.sparse_dim(), " of them sparse");
-  const Tensors parts{own.indices().contiguous(), own.values().contiguous()};
-  admit(call, {}, {parts});
+  const auto values = own.values().contiguous();
+  admit(call, {}, {values});
   if (std::exchange(call.is_open, false)) compare_within_grace(call);
   call.dtype = tensor.scalar_type();
-  call.numel = own.values().numel();
+  call.numel = values.numel();
   Tensors results{sum_of_all_ranks(*this, call, own, opts.timeout)};
   how.scale(results);
   tensor.copy_(results.front());

@@ -3,6 +3,7 @@
 #include "device/alias_target.h"
 
 namespace tefl::device {
+
 std::pair<at::Tensor, c10::Storage> new_shell(c10::Device device) {
   const OutsideInferenceMode scope;
   c10::Storage storage(c10::Storage::use_byte_size_t(), 0, c10::DataPtr(nullptr, device),

@@ -75,6 +75,11 @@ def check_what_cannot_be_done_with_them_is_told(rank: int, size: int) -> None:
     for refused in (lambda: dist.broadcast(tensor, 0), lambda: dist.all_gather([tensor] * size, tensor)):
         with pytest.raises((NotImplementedError, ValueError), match="parse"):
             refused()
+    backend = dist.group.WORLD._get_backend(torch.device("maca"))
+    backend._start_coalescing()
+    with pytest.raises(ValueError, match="a sparse tensor in a group of calls"):
+        dist.all_reduce(tensor)
+    backend._end_coalescing()
     dist.all_reduce(ones := torch.ones(2, device="maca"))  # nothing of it was counted or sent
     same(ones, torch.full((2,), float(size)))
 

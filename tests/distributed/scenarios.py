@@ -209,8 +209,8 @@ def scenario_one_rank_repeats_a_call_of_another_dtype(rank: int, folder: Path) -
     return settle_all_reduce(6, torch.int32 if rank == 1 else torch.float32)
 
 
-def sparse_ones(*sizes: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.ones(sizes, dtype=dtype).to_sparse().to("maca")
+def sparse_ones(*sizes: int) -> torch.Tensor:
+    return torch.ones(sizes).to_sparse().to("maca")
 
 
 def scenario_sparse_calls_differ_that_are_known(rank: int, folder: Path) -> object:

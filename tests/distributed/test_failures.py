@@ -134,9 +134,12 @@ def test_a_new_call_where_rank_0_repeats_one_needs_no_time_out(
             assert re.search(f"(this rank|rank 1) calls {re.escape(call)}", rank["text"]), rank
 
 
-def test_calls_that_were_compared_before_may_be_told_apart_by_a_table(outcomes: Outcomes, over: str) -> None:
+def test_calls_that_were_compared_before_may_be_told_apart_by_a_table(
+    outcomes: Outcomes, over: str, request: pytest.FixtureRequest
+) -> None:
     ranks = ranks_of(outcomes, "one_rank_repeats_a_call_of_another_dtype")
-    if over == "table":  # gloo moves bytes, and does not know of what
+    # The example does; gloo moves bytes and does not know of what, and a vendor's library may not tell.
+    if over == "table" and not request.config.getoption("--ccl"):
         for rank in ranks:
             assert rank["type"] in ERRORS, rank
             assert "SUM of int32" in rank["text"], rank
@@ -150,13 +153,6 @@ def test_sparse_tensors_that_do_not_fit_are_told_at_every_call(outcomes: Outcome
         assert "of the same sizes, sparse dimensions and dtype, and the same reduction" in rank["text"], rank
 
 
-def test_sparse_tensors_are_reduced_in_one_way_though_rank_0_comes_late(outcomes: Outcomes) -> None:
-    ranks = ranks_of(outcomes, "sparse_calls_differ_and_rank_0_is_late")
-    for rank in ranks:
-        assert rank["type"] in ERRORS, rank
-    assert "AVG" in ranks[1]["text"], ranks[1]
-
-
 def test_ranks_that_differ_in_their_first_call_need_no_time_out(outcomes: Outcomes) -> None:
     outside, *ranks = ranks_of(outcomes, "two_of_a_group_differ_in_their_first_call")
     assert outside["text"] == "not of the group"
@@ -165,11 +161,12 @@ def test_ranks_that_differ_in_their_first_call_need_no_time_out(outcomes: Outcom
         assert "all_reduce of 5 x Float, SUM" in rank["text"], rank
 
 
-def test_a_difference_is_found_when_rank_0_comes_late(outcomes: Outcomes) -> None:
-    ranks = ranks_of(outcomes, "shapes_differ_and_rank_0_is_late")
+@pytest.mark.parametrize(("what", "told"), [("shapes", "all_reduce"), ("sparse_calls", "AVG")])
+def test_a_difference_is_found_when_rank_0_comes_late(outcomes: Outcomes, what: str, told: str) -> None:
+    ranks = ranks_of(outcomes, f"{what}_differ_and_rank_0_is_late")
     for rank in ranks:
         assert rank["type"] in ERRORS, rank
-    assert "all_reduce" in ranks[1]["text"], ranks[1]
+    assert told in ranks[1]["text"], ranks[1]
 
 
 def test_rank_0_may_receive_first_what_is_sent_after_a_collective_has_begun(outcomes: Outcomes) -> None:

@@ -54,9 +54,12 @@ def test_free_neighbours_are_joined_before_more_is_taken(stats):
         others.append(bytes_on_device(512))
     small = [others.pop(), *(bytes_on_device(512) for _ in range(2 * MIB // 512 - 1))]  # a segment, full
     assert stats(0)["num_device_alloc"] == asked + 1
+    reserved, pieces = stats(0)["reserved_bytes.all.current"], stats(0)["inactive_split.all.current"]
     del small
+    assert stats(0)["inactive_split.all.current"] > pieces
     large = [bytes_on_device(MIB) for _ in range(2)]
     assert stats(0)["num_device_alloc"] == asked + 1
+    assert stats(0)["reserved_bytes.all.current"] == reserved
     del large
 
 
