@@ -59,8 +59,8 @@ class AliasBackend final : public DeviceBackend {
   void require_movable(const Call& call, std::initializer_list<at::TensorList> all) const override;
   void compare(Call& call) override;
   void abort_beneath(const std::string&) override { inner_->abort(); }
-  /// NCCL gathers them; gloo does not.
-  bool gathers_different_amounts() const override { return !on_host_; }
+  /// NCCL does; gloo does not.
+  bool takes_parts_of_different_sizes() const override { return !on_host_; }
 
  private:
   using Start = std::function<Work(c10d::Backend&)>;

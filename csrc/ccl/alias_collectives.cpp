@@ -106,7 +106,7 @@ AliasBackend::Work AliasBackend::begin_all_gather(const Call& call, Lists& outpu
   auto aliases = aliases_for(opts.asyncOp);
   auto begin = [out = movable(aliases, outputs), in = movable(aliases, inputs),
                 opts](c10d::Backend& inner) mutable { return inner.allgather(out, in, opts); };
-  return run(call, flat(outputs), std::move(begin));
+  return run(call, outputs.front(), std::move(begin));
 }
 
 AliasBackend::Work AliasBackend::begin_all_gather_coalesced(const Call& call, Lists& outputs, Tensors& inputs,

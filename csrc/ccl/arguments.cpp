@@ -28,6 +28,22 @@ void require_parts(const Call& call, const Tensors& parts, const at::Tensor& who
   }
 }
 
+bool are_as_large(const Tensors& parts) {
+  return std::all_of(parts.begin(), parts.end(),
+                     [&](const at::Tensor& part) { return part.numel() == parts.front().numel(); });
+}
+
+void require_own_part(const Call& call, const Tensors& parts, const at::Tensor& own, const char* what) {
+  require_one_each(call, parts, what);
+  for (const auto& part : parts) {
+    TORCH_CHECK_VALUE(part.dtype() == own.dtype(), call.name, ": got ", what, " of ", amount(part),
+                      " and of ", amount(own), "; all must have one dtype");
+  }
+  const auto& counterpart = parts[call.rank];
+  TORCH_CHECK_VALUE(counterpart.numel() == own.numel(), call.name, ": number ", call.rank, " of the ", what,
+                    " is of ", amount(counterpart), ", wants ", amount(own), ", as this rank's own tensor");
+}
+
 void require_multiple(const Call& call, const char* large_name, const at::Tensor& large,
                       const char* small_name, const at::Tensor& small) {
   TORCH_CHECK_VALUE(large.numel() == small.numel() * call.size && large.dtype() == small.dtype(), call.name,

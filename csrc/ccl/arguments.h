@@ -14,6 +14,12 @@ void require_one_each(const Call& call, const Tensors& parts, const char* what);
 /// And each is as large as `whole`, and of its dtype.
 void require_parts(const Call& call, const Tensors& parts, const at::Tensor& whole, const char* what);
 
+/// Whether all have the same number of elements.
+bool are_as_large(const Tensors& parts);
+/// `parts`, the call's `what`, are as many as there are ranks, and of the dtype of `own`; this rank's is as
+/// large. NCCL's process group does not look, and would write out of bounds.
+void require_own_part(const Call& call, const Tensors& parts, const at::Tensor& own, const char* what);
+
 /// `large` has a part as large as `small` for each rank.
 void require_multiple(const Call& call, const char* large_name, const at::Tensor& large,
                       const char* small_name, const at::Tensor& small);

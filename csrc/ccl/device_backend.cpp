@@ -65,6 +65,16 @@ void DeviceBackend::admit(Call& call, at::TensorList measured, std::initializer_
   if (!call.is_message() && ledger_->announce(call)) compare(call);
 }
 
+void DeviceBackend::admit_parts(Call& call, const char* what, const Tensors& parts, const Tensors& own) {
+  const bool differ = takes_parts_of_different_sizes() && !are_as_large(parts);
+  if (differ) {
+    require_own_part(call, parts, own.front(), what);
+  } else {
+    require_parts(call, parts, own.front(), what);
+  }
+  admit(call, differ ? parts : own, {parts, own});
+}
+
 void DeviceBackend::require_sound(const Call& call) const {
   const auto failed = failure();
   if (C10_UNLIKELY(!failed.empty())) fail(call, "the process group has failed before: " + failed);
@@ -185,8 +195,7 @@ DeviceBackend::Work DeviceBackend::reduce_scatter(Tensors& outputs, Lists& input
   auto call = reducing(OpType::REDUCE_SCATTER, "reduce_scatter", opts.reduceOp, outputs);
   require_one(call, outputs.size());
   require_one(call, inputs.size());
-  require_parts(call, inputs.front(), outputs.front(), "inputs");
-  admit(call, outputs, {outputs, flat(inputs)});
+  admit_parts(call, "inputs", inputs.front(), outputs);
   return begin_reduce_scatter(call, outputs, inputs, opts);
 }
 
@@ -212,15 +221,9 @@ DeviceBackend::Work DeviceBackend::reduce_scatter_tensor_coalesced(Tensors& outp
 DeviceBackend::Work DeviceBackend::allgather(Lists& outputs, Tensors& inputs,
                                              const c10d::AllgatherOptions& opts) {
   auto call = named(OpType::ALLGATHER, "all_gather");
-  call.amounts_differ = gathers_different_amounts();
   require_one(call, inputs.size());
   require_one(call, outputs.size());
-  if (call.amounts_differ) {
-    require_one_each(call, outputs.front(), "outputs");
-  } else {
-    require_parts(call, outputs.front(), inputs.front(), "outputs");
-  }
-  admit(call, inputs, {flat(outputs), inputs});
+  admit_parts(call, "outputs", outputs.front(), inputs);
   return begin_all_gather(call, outputs, inputs, opts);
 }
 

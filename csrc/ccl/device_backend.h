@@ -123,8 +123,8 @@ class DeviceBackend : public c10d::Backend {
   /// To be called by destructors of derived classes: no thread of ours calls them afterwards.
   void stop_comparing();
 
-  /// Whether ranks may gather tensors of different sizes by all_gather.
-  virtual bool gathers_different_amounts() const { return false; }
+  /// Whether the parts of all_gather and reduce_scatter may differ in size from rank to rank.
+  virtual bool takes_parts_of_different_sizes() const { return false; }
 
   const std::shared_ptr<Ledger> ledger_;  // work that is not done yet keeps it, too
 
@@ -135,6 +135,8 @@ class DeviceBackend : public c10d::Backend {
   Call message(c10d::OpType type, const char* name, const Tensors& tensors, std::optional<int> peer) const;
   /// Fills in `call`, of `all` those tensors, whose size `measured` tells; counts it and compares it.
   void admit(Call& call, at::TensorList measured, std::initializer_list<at::TensorList> all);
+  /// The same of a list that has a part for each rank, the call's `what`, and this rank's `own`.
+  void admit_parts(Call& call, const char* what, const Tensors& parts, const Tensors& own);
   Call coalesced_call() const;
   /// Of a tensor in coordinate form. Done when it returns.
   Work all_reduce_sparse(at::Tensor& tensor, const c10d::AllreduceOptions& opts);

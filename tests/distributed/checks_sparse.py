@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -45,6 +47,10 @@ def check_a_sparse_average_and_other_dtypes(rank: int, size: int) -> None:
     wanted = sum(given(other, sizes, sparse_dim).to_dense() for other in range(size))
     for dtype in (torch.float64, torch.bfloat16, torch.int64, torch.int16):
         tensor = given(rank, sizes, sparse_dim).to(dtype).to("maca")
+        if dtype == torch.int16 and os.environ["BENEATH"] == "nccl":  # which moves no such numbers
+            with pytest.raises(TypeError, match="not supported for NCCL process group: Short"):
+                dist.all_reduce(tensor)
+            continue
         dist.all_reduce(tensor)
         same(tensor.to_dense(), wanted.to(dtype))
     average = given(rank, sizes, sparse_dim).to("maca")

@@ -100,6 +100,35 @@ def check_arguments_that_cannot_be_right_are_told_before_anything_starts(rank: i
     assert tensor.tolist() == [size] * 2
 
 
+def check_parts_of_different_sizes(rank: int, size: int) -> None:
+    """NCCL moves them; what does not fit it does not see."""
+
+    def parts() -> list[torch.Tensor]:
+        return [given(rank, other + 1).to("maca") for other in range(size)]
+
+    def gather(mine: torch.Tensor, outputs: list[torch.Tensor]) -> None:
+        dist.all_gather(outputs, mine)
+        for other, output in enumerate(outputs):
+            same(output, given(other, other + 1))
+
+    def scatter(mine: torch.Tensor, inputs: list[torch.Tensor]) -> None:
+        dist.reduce_scatter(mine, inputs)
+        same(mine, everyone(size, rank + 1).sum(0))
+
+    for call, what in ((gather, "outputs"), (scatter, "inputs")):
+        if os.environ["BENEATH"] != "nccl":
+            with pytest.raises(ValueError, match=f"got {what} of 1 x Float and of 2 x Float; all must be al"):
+                call(given(1, 2).to("maca"), parts())
+            continue
+        call(given(rank, rank + 1).to("maca"), parts())
+        for mine, told in (
+            (given(0, rank + 2), f"number {rank} of the {what} is of {rank + 1} x Float, wants {rank + 2} x F"),
+            (given(0, rank + 1).double(), f"got {what} of 1 x Float and of {rank + 1} x Double; all must have"),
+        ):
+            with pytest.raises(ValueError, match=told):
+                call(mine.to("maca"), parts())
+
+
 def without_memory() -> dict[str, torch.Tensor]:
     """What an error says -> a tensor, of two elements, that no library can be given the memory of."""
     freed = torch.ones(2, device="maca")

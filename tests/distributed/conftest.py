@@ -115,11 +115,17 @@ def failures(
     """Run the checks of the test file's MODULES in worlds of its RANKS: over gloo and over a CCL table, or
     over what the file asks for."""
     beneath, ranks = request.param, request.module.RANKS
-    on_gpus = request.config.getoption("--provider") == "cuda" and torch.cuda.device_count() >= ranks
-    if beneath == "nccl" and not on_gpus:
-        pytest.skip(f"needs {ranks} NVIDIA GPUs and --provider cuda")
+    if beneath == "nccl":
+        require_gpu(request.config)
     found: Failures = {}
     for module in request.module.MODULES:
         variables = {"BENEATH": beneath, "SIM_KERNELS": str(sim_kernels)}
-        found |= world(module, providers[beneath], ranks, **variables)
+        sizes = ranks[module] if isinstance(ranks, dict) else (ranks,)
+        found |= world(module, providers[beneath], *sizes, **variables)
     return found
+
+
+def require_gpu(config: pytest.Config) -> None:
+    """Skip what is over NCCL where it is not asked for, or cannot be."""
+    if config.getoption("--provider") != "cuda" or not torch.cuda.is_available():
+        pytest.skip("needs an NVIDIA GPU and --provider cuda")

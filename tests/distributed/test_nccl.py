@@ -1,13 +1,21 @@
-"""Collectives, messages and training over NCCL, with a GPU for each of two ranks: `--provider cuda`."""
+"""Over NCCL, on as many GPUs as there are, one too: `--provider cuda`."""
 
 from __future__ import annotations
 
 import pytest
 
-MODULES = ("checks_collectives", "checks_sparse", "checks_messages", "checks_training")
-RANKS = 2
+RANKS = {
+    "checks_collectives": (2, 4),
+    "checks_tensors": (2, 4),
+    "checks_sparse": (2, 4),
+    "checks_groups": (4,),
+    "checks_messages": (2,),
+    "checks_works": (2,),
+    "checks_training": (2, 4),
+}
+MODULES = tuple(RANKS)
 
 
 @pytest.mark.parametrize("failures", ["nccl"], indirect=True)
-def test_in_two_ranks(failures: dict[str, list[str]], check: str) -> None:
+def test_in_several_ranks(failures: dict[str, list[str]], check: str) -> None:
     assert "\n".join(failures[check]) == ""

@@ -3,7 +3,7 @@
 torch is imported once, then the ranks are forked. Each runs the functions `check_*` of the module in order
 and writes FOLDER/WORLD/RANK.json: name -> "" or a traceback. Several sizes are several worlds, one after
 another; WORLD counts them. Only the ranks use the device. BENEATH, if set, says what is beneath the process
-group: gloo, a CCL table, or nccl, with a GPU for each rank.
+group: gloo, a CCL table, or nccl, with a GPU for each rank where there are enough.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
+import pytest
 import torch
 import torch.distributed as dist
 
@@ -75,7 +76,7 @@ def run(rank: int, size: int, folder: Path, module: object) -> None:
     # Has torch renew its pool of threads after the fork, which two of its threads at once cannot.
     torch.set_num_threads(1)
     if os.environ.get("BENEATH") == "nccl":
-        torch.maca.set_device(rank)
+        take_gpu(rank, size)
     method = f"file://{folder.resolve()}/store"
     dist.init_process_group(init_method=method, rank=rank, world_size=size, timeout=TIMEOUT)
     results = {}
@@ -84,11 +85,19 @@ def run(rank: int, size: int, folder: Path, module: object) -> None:
             try:
                 check(rank, size)
                 results[name] = ""
-            except Exception:  # noqa: BLE001  it is what the test of this name shows
+            except (Exception, pytest.fail.Exception):  # noqa: BLE001  the test of this name shows it
                 results[name] = traceback.format_exc()
     (folder / f"{rank}.json").write_text(json.dumps(results))
     dist.barrier()
     dist.destroy_process_group()
+
+
+def take_gpu(rank: int, size: int) -> None:
+    """Give this rank a GPU, of its own where there are as many as ranks."""
+    count = torch.maca.device_count()
+    torch.maca.set_device(rank % count)
+    if count < size:  # NCCL lets ranks share a GPU where it takes each for a host of its own
+        os.environ["NCCL_HOSTID"] = str(rank)
 
 
 def wait(ranks: list[int], seconds: float, *, together: bool = True) -> int:
