@@ -1,6 +1,7 @@
 """Run PyTorch's own tests of torch.distributed, which ship in its wheel, on the device.
 
     python benchmarks/torch_distributed.py --provider sim --json FILE
+    python benchmarks/torch_distributed.py --provider cuda --json FILE    # over NCCL, one GPU will do
 
 The bodies are those of `torch.testing._internal.distributed.distributed_test`. They are pointed at the device
 by two things of PyTorch's own: the default device is ours, so that the tensors they make are, and BACKEND is
@@ -24,6 +25,7 @@ import torch
 from facts import versions
 
 from tefl import _native
+from tefl.privateuse1.status import status
 
 KNOWN = {
     "test_barrier(_full_group|_group)?$": "broadcasts a torch.DoubleTensor, which is on the CPU by its type",
@@ -37,6 +39,9 @@ KNOWN_OVER_A_TABLE = {
     "test_send_recv_any_source": "a CCL table has no receive from any source",
 }
 """The same, where the provider's own collectives are beneath: over gloo these pass."""
+
+KNOWN_OVER_NCCL: dict[str, str] = {}
+"""The same over NCCL."""
 
 WORLD_SIZE = 3  # what PyTorch's CI takes; some bodies count on exactly 3 or 4
 
@@ -85,9 +90,19 @@ def make_case() -> type[unittest.TestCase]:
         @classmethod
         def _run(cls, rank: int, test_name: str, file_name: str, pipe: Any, **kwargs: Any) -> None:
             torch.set_default_device("maca")
+            if beneath() == "NCCL":
+                take_gpu(rank)
             super()._run(rank, test_name, file_name, pipe, **kwargs)
 
     return OnDevice
+
+
+def take_gpu(rank: int) -> None:
+    """Give this rank a GPU, of its own where there are enough."""
+    gpus = torch.maca.device_count()
+    torch.maca.set_device(rank % gpus)
+    if gpus < int(os.environ["WORLD_SIZE"]):  # NCCL lets ranks share one that it takes for ranks of two hosts
+        os.environ["NCCL_HOSTID"] = str(rank)
 
 
 class Outcomes(unittest.TestResult):
@@ -133,19 +148,21 @@ def main() -> int:
     if options.json:
         write(options, result.outcomes, counts)
     failed = [name for name, (outcome, _reason) in result.outcomes.items() if outcome == "fail"]
-    unexplained = [name for name in failed if known_reason(name, has_table()) is None]
+    unexplained = [name for name in failed if known_reason(name) is None]
     print(f"{len(unexplained)} of the failures without a known reason: {', '.join(unexplained)}")
     return 1 if unexplained else 0
 
 
-def has_table() -> bool:
-    """Whether the provider that was claimed has collectives of its own."""
-    return bool(_native.load().ccl.has_table())
+def beneath() -> str:
+    """What the process groups of the provider that was claimed are over."""
+    if _native.load().ccl.has_table():
+        return "a table"
+    return "NCCL" if status()["alias"] == "cuda" else "gloo"
 
 
-def known_reason(name: str, over_a_table: bool) -> str | None:
+def known_reason(name: str) -> str | None:
     """Why this test may fail over what is beneath, None where nobody knows."""
-    known = {**KNOWN, **(KNOWN_OVER_A_TABLE if over_a_table else {})}
+    known = KNOWN | {"a table": KNOWN_OVER_A_TABLE, "NCCL": KNOWN_OVER_NCCL}.get(beneath(), {})
     return next((reason for pattern, reason in known.items() if re.match(pattern, name)), None)
 
 
@@ -157,7 +174,7 @@ def write(options: argparse.Namespace, outcomes: dict[str, tuple[str, str]], cou
         "world_size": options.world_size,
         "counts": dict(counts),
         "fail": {
-            name: {"says": reason, "because": known_reason(name, has_table())}
+            name: {"says": reason, "because": known_reason(name)}
             for name, (outcome, reason) in outcomes.items()
             if outcome == "fail"
         },

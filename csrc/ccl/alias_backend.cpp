@@ -70,10 +70,6 @@ Aliases AliasBackend::aliases_for(bool asynchronous) const {
   return Aliases(lends ? AliasKind::kLent : AliasKind::kHeld);
 }
 
-Aliases AliasBackend::aliases_of_message() const {
-  return Aliases(on_host_ ? AliasKind::kHeld : AliasKind::kRecordable);
-}
-
 // The inner group goes by the current stream, which is the same under both names. For a call that is not
 // asynchronous NCCL returns no work: it is in the current stream already.
 AliasBackend::Work AliasBackend::shared(const Call& call, at::TensorList outputs, Work inner) {
@@ -110,7 +106,7 @@ AliasBackend::Work AliasBackend::start_in_order(c10::intrusive_ptr<BegunWork> wo
 
 // ------------------------------------------------------------------------------------- several as one --
 
-void AliasBackend::begin_group(const Call&) {
+void AliasBackend::begin_group() {
   if (!on_host_) inner_->startCoalescing();
 }
 

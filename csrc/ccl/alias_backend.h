@@ -54,7 +54,7 @@ class AliasBackend final : public DeviceBackend {
   Work begin_recv_from_any(const Call& call, Tensors& tensors, int tag) override;
   Work begin_barrier(const Call& call, const c10d::BarrierOptions& opts) override;
 
-  void begin_group(const Call& call) override;
+  void begin_group() override;
   Work end_group(const Call& call, std::vector<Work> works) override;
   void require_movable(const Call& call, std::initializer_list<at::TensorList> all) const override;
   void compare(Call& call) override;
@@ -77,6 +77,9 @@ class AliasBackend final : public DeviceBackend {
   template <class Opts, class Begin>
   Work run_reduction(const Call& call, at::TensorList outputs, Tensors out, const Opts& opts, Begin&& begin,
                      bool receives = true);
+  /// The same of a message, `begin(inner, given)`.
+  template <class Begin>
+  Work run_message(const Call& call, const Tensors& tensors, Begin&& begin);
   /// Ours over the work of a library that orders streams itself; none over none.
   Work shared(const Call& call, at::TensorList outputs, Work inner);
   /// `finish`, if any, runs on the results.
@@ -90,7 +93,6 @@ class AliasBackend final : public DeviceBackend {
   /// Of a collective: lent where the library enqueues before it returns and keeps nothing; held where gloo
   /// begins later, and where the call is asynchronous or in a group.
   Aliases aliases_for(bool asynchronous) const;
-  Aliases aliases_of_message() const;
   /// Aliases for what only moves elements: of a tensor, a list of them, or lists.
   template <class Given>
   auto movable(Aliases& aliases, const Given& given) const;

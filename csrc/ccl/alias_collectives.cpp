@@ -2,6 +2,7 @@
 #include "ccl/host_form.h"
 #include "ccl/packing.h"
 #include "ccl/reduction.h"
+#include "device/message_alias.h"
 
 namespace tefl::ccl {
 namespace {
@@ -207,28 +208,34 @@ AliasBackend::Work AliasBackend::begin_all_to_all_single(const Call& call, at::T
 
 // ------------------------------------------------------------------------ point to point, and nothing --
 
-AliasBackend::Work AliasBackend::begin_send(const Call& call, Tensors& tensors, int destination, int tag) {
-  auto aliases = aliases_of_message();
-  auto begin = [in = movable(aliases, tensors), destination, tag](c10d::Backend& inner) mutable {
-    return inner.send(in, destination, tag);
+template <class Begin>
+AliasBackend::Work AliasBackend::run_message(const Call& call, const Tensors& tensors, Begin&& begin) {
+  if (!on_host_) {
+    device::MessageAlias alias(tensors.front());
+    return shared(call, tensors, begin(*inner_, alias.tensors()));
+  }
+  Aliases aliases(AliasKind::kHeld);
+  auto start = [given = movable(aliases, tensors), begin](c10d::Backend& inner) mutable {
+    return begin(inner, given);
   };
-  return run(call, tensors, std::move(begin));
+  return run_on_host(call, tensors, std::move(start), nullptr);
+}
+
+AliasBackend::Work AliasBackend::begin_send(const Call& call, Tensors& tensors, int destination, int tag) {
+  return run_message(call, tensors, [destination, tag](c10d::Backend& inner, Tensors& in) {
+    return inner.send(in, destination, tag);
+  });
 }
 
 AliasBackend::Work AliasBackend::begin_recv(const Call& call, Tensors& tensors, int source, int tag) {
-  auto aliases = aliases_of_message();
-  auto begin = [out = movable(aliases, tensors), source, tag](c10d::Backend& inner) mutable {
+  return run_message(call, tensors, [source, tag](c10d::Backend& inner, Tensors& out) {
     return inner.recv(out, source, tag);
-  };
-  return run(call, tensors, std::move(begin));
+  });
 }
 
 AliasBackend::Work AliasBackend::begin_recv_from_any(const Call& call, Tensors& tensors, int tag) {
-  auto aliases = aliases_of_message();
-  auto begin = [out = movable(aliases, tensors), tag](c10d::Backend& inner) mutable {
-    return inner.recvAnysource(out, tag);
-  };
-  return run(call, tensors, std::move(begin));
+  return run_message(
+      call, tensors, [tag](c10d::Backend& inner, Tensors& out) { return inner.recvAnysource(out, tag); });
 }
 
 AliasBackend::Work AliasBackend::begin_barrier(const Call& call, const c10d::BarrierOptions& opts) {

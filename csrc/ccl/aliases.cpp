@@ -10,7 +10,6 @@ at::Tensor Aliases::of(const at::Tensor& tensor) {
   const auto index = tensor.device().index();
   if (loan_ && loan_->has_more(1)) return loan_->alias(loan_->lend(tensor, index));
   const device::OutsideInferenceMode scope;  // who writes them may be a thread that is not in it
-  if (kind_ == AliasKind::kRecordable) return device::recordable_alias(tensor);
   const auto& target = device::alias_target();
   return device::tensor_over(device::alias_storage(tensor.storage(), target.device(index)), tensor,
                              target.key);

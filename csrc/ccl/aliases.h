@@ -10,9 +10,8 @@ namespace tefl::ccl {
 
 /// By what the library does with it.
 enum class AliasKind {
-  kHeld,        // holds it until it is done
-  kLent,        // has let go of it when the call returns; one that it holds all the same stays good
-  kRecordable,  // tells the memory's allocator which stream uses it, and lets go of it
+  kHeld,  // holds it until it is done
+  kLent,  // has let go of it when the call returns; one that it holds all the same stays good
 };
 
 /// The aliases of one call. Waits for no stream. To be declared before what holds them: one that is still

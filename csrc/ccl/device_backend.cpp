@@ -116,7 +116,7 @@ Call DeviceBackend::coalesced_call() const {
 
 void DeviceBackend::startCoalescing() {
   leave_group();
-  begin_group(coalesced_call());
+  begin_group();
   coalescing_ = true;
 }
 

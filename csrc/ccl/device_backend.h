@@ -86,7 +86,7 @@ class DeviceBackend : public c10d::Backend {
   virtual Work begin_barrier(const Call& call, const c10d::BarrierOptions& opts) = 0;
 
   /// A group of calls begins and ends; `works` are those that kept() was given between.
-  virtual void begin_group(const Call&) {}
+  virtual void begin_group() {}
   virtual Work end_group(const Call& call, std::vector<Work> works) = 0;
   Work kept(Work work);
   bool is_in_group() const { return coalescing_; }

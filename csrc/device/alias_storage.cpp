@@ -175,13 +175,6 @@ at::Tensor tensor_over(c10::Storage storage, const at::Tensor& like, c10::Dispat
   return tensor;
 }
 
-at::Tensor recordable_alias(const at::Tensor& tensor) {
-  writable_data(tensor.storage());  // one that is copied on a write has other memory afterwards
-  auto alias = tensor_over(allocated_storage(tensor.storage()), tensor, alias_target().key);
-  alias.unsafeGetTensorImpl()->*Protected::device_opt = alias_target().device(tensor.device().index());
-  return alias;
-}
-
 at::Tensor relabelled(at::Tensor made, c10::Device device) {
   c10::TensorImpl* tensor = made.unsafeGetTensorImpl();
   c10::StorageImpl* storage = tensor->unsafe_storage().unsafeGetStorageImpl();

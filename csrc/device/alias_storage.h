@@ -37,12 +37,6 @@ const c10::DataPtr& owner_of_memory(const c10::DataPtr& data);
 /// strides, offset, conjugate and negative bits, whether it came from a Python number. No gradient.
 at::Tensor tensor_over(c10::Storage storage, const at::Tensor& like, c10::DispatchKey key);
 
-/// The alias device's tensor over the memory of `tensor`, a strided one of our device, as tensor_over() makes
-/// one, but over the Storage that the memory's allocator made. For a library that tells that allocator which
-/// of its streams uses the memory and holds it no longer; no views may be made of it, since they would be of
-/// the Storage's device.
-at::Tensor recordable_alias(const at::Tensor& tensor);
-
 /// `made`, which nobody else has seen and whose memory is the device's, as a tensor of `device`: it takes the
 /// device's label instead of being wrapped.
 at::Tensor relabelled(at::Tensor made, c10::Device device);

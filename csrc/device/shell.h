@@ -37,6 +37,11 @@ class Shell final : public c10::TensorImpl {
     if (C10_UNLIKELY(unusual)) return cover_unusual(like);
     copy_metadata(like);
   }
+  /// Over `storage`, which may be labelled as another device's.
+  void lay_over(c10::Storage storage, c10::Device device) {
+    storage_ = std::move(storage);
+    device_opt_ = device;
+  }
   bool is_on(c10::Device device) const { return device_opt_ == device; }
   bool has_bits() const { return key_set_.has_any(kBits); }
   /// What the next tensor may not have, undone while the dtype still allows it.
@@ -92,12 +97,16 @@ inline bool has_own_memory(c10::StorageImpl* alias) {
   return alias->_mutable_data_ptr_no_checks().get_context() != nullptr;
 }
 
-/// Whether nobody else holds an alias, nor the Storage that is its own. Python objects remember: a kernel
-/// written in Python may have looked at it.
+/// Whether nobody else holds an alias. Its object in Python remembers: a kernel written in Python may have
+/// looked at it.
+C10_ALWAYS_INLINE bool is_held_by_one(const at::Tensor& alias) {
+  return alias.use_count() == 1 && alias.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj() == nullptr;
+}
+
+/// Nor the Storage that is its own.
 C10_ALWAYS_INLINE bool may_be_lent_again(const at::Tensor& alias, const c10::Storage& own) {
   c10::StorageImpl* storage = own.unsafeGetStorageImpl();
-  return alias.use_count() == 1 && own.use_count() == 2 && !has_own_memory(storage) &&
-         alias.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj() == nullptr &&
+  return is_held_by_one(alias) && own.use_count() == 2 && !has_own_memory(storage) &&
          storage->pyobj_slot()->load_pyobj() == nullptr;
 }
 

@@ -28,7 +28,7 @@ def register(device_name: str, alias: str) -> None:
         return
 
     def factory(options: Any, backend_options: object = None) -> Any:
-        return create(options, alias)
+        return create(options, alias, backend_options)
 
     torch.distributed.Backend.register_backend(BACKEND, factory, extended_api=True, devices=[device_name])
 
@@ -45,13 +45,18 @@ def description(alias: str | None, has_table: bool | None) -> str | None:
     return f"{beneath}: the provider has no CCL table, so its own links are not used"
 
 
-def create(options: Any, alias: str) -> Any:
+def create(options: Any, alias: str, backend_options: object = None) -> Any:
     """Make the process group that `options` (torch's `_DistributedBackendOptions`) describe.
 
-    Raises torch.distributed.DistBackendError, which names rank and size, where not all ranks come within the
-    time-out.
+    `backend_options` are what a user passes as `pg_options`: over NCCL `ProcessGroupNCCL.Options`, else a
+    TypeError. Raises torch.distributed.DistBackendError, which names rank and size, where not all ranks come
+    within the time-out.
     """
-    backend = _over_table(options) if _native.load().ccl.has_table() else _over_alias(options, alias)
+    over_table = _native.load().ccl.has_table()
+    if (over_table or alias == "cpu") and not _are_for_another(backend_options, options):
+        beneath = "the provider's own collectives" if over_table else "gloo"
+        raise TypeError(f"pg_options: got {_kind(backend_options)}; {BACKEND!r} over {beneath} takes none")
+    backend = _over_table(options) if over_table else _over_alias(options, alias, backend_options)
     settle_default_backend()
     if _env.get("TEFL_CCL_CHECK"):
         from tefl.privateuse1.collective_check import (
@@ -73,10 +78,20 @@ def _store(options: Any) -> Any:
     return torch.distributed.distributed_c10d.PrefixStore(prefix, options.store)
 
 
-def _over_alias(options: Any, alias: str) -> Any:
+def _are_for_another(backend_options: Any, options: Any) -> bool:
+    """Whether none are given, or those that torch has made NCCL's group of: of "cuda:nccl,maca:tefl" it hands
+    them on to us."""
+    return backend_options is None or getattr(backend_options, "group_name", None) == options.group_id
+
+
+def _kind(given: object) -> str:
+    return f"{type(given).__module__}.{type(given).__qualname__}"
+
+
+def _over_alias(options: Any, alias: str, backend_options: object) -> Any:
     rank, size, timeout = options.group_rank, options.group_size, options.timeout
     try:
-        inner = _gloo(options) if alias == "cpu" else _nccl(options)
+        inner = _gloo(options) if alias == "cpu" else _nccl(options, backend_options)
     except RuntimeError as error:
         raise torch.distributed.DistBackendError(
             f"rank {rank} of {size} could not form the process group {options.group_id!r}: not every rank "
@@ -94,10 +109,12 @@ def _gloo(options: Any) -> Any:
     return inner
 
 
-def _nccl(options: Any) -> Any:
+def _nccl(options: Any, given: Any) -> Any:
     from torch.distributed.distributed_c10d import PrefixStore, ProcessGroupNCCL
 
-    settings = ProcessGroupNCCL.Options()
+    if given is not None and not isinstance(given, ProcessGroupNCCL.Options):
+        raise TypeError(f"pg_options: got {_kind(given)}; {BACKEND!r} over NCCL takes ProcessGroupNCCL.Options")
+    settings = ProcessGroupNCCL.Options() if given is None else given
     settings._timeout = options.timeout
     _describe(settings, options)
     store = PrefixStore("inner", _store(options))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
@@ -57,6 +58,15 @@ def check_groups_made_in_odd_orders(rank: int, size: int) -> None:
             tensor = torch.full((3,), float(rank), device="maca")
             dist.all_reduce(tensor, group=group)
             assert tensor.tolist() == [sum(members)] * 3
+
+
+def check_options_are_those_of_what_is_beneath(rank: int, size: int) -> None:
+    with pytest.raises(TypeError, match=r"pg_options: got builtins.str; 'tefl' over .* takes "):
+        dist.new_group(pg_options="fast")
+    if os.environ["BENEATH"] == "nccl":
+        options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
+        dist.all_reduce(tensor := torch.ones(2, device="maca"), group=dist.new_group(pg_options=options))
+        assert tensor.tolist() == [size] * 2
 
 
 def check_work_may_be_waited_for_again_and_by_several_threads(rank: int, size: int) -> None:
