@@ -234,8 +234,8 @@ AliasBackend::Work AliasBackend::begin_recv(const Call& call, Tensors& tensors, 
 }
 
 AliasBackend::Work AliasBackend::begin_recv_from_any(const Call& call, Tensors& tensors, int tag) {
-  return run_message(
-      call, tensors, [tag](c10d::Backend& inner, Tensors& out) { return inner.recvAnysource(out, tag); });
+  return run_message(call, tensors,
+                     [tag](c10d::Backend& inner, Tensors& out) { return inner.recvAnysource(out, tag); });
 }
 
 AliasBackend::Work AliasBackend::begin_barrier(const Call& call, const c10d::BarrierOptions& opts) {

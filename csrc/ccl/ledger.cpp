@@ -39,8 +39,14 @@ size_t Ledger::FormHash::operator()(const Call& call) const {
 }
 
 bool Ledger::is_new(const Call& call) {
+  auto& place = found_[FormHash()(call) % found_.size()];
+  const Call* known = place.load(std::memory_order_acquire);
+  if (C10_LIKELY(known != nullptr && SameForm()(*known, call))) return false;
   const std::lock_guard<std::mutex> lock(mutex_);
-  return seen_.size() < kMostForms && seen_.insert(call).second;
+  if (seen_.size() >= kMostForms) return false;
+  const auto [form, is_new] = seen_.insert(call);
+  place.store(&*form, std::memory_order_release);
+  return is_new;
 }
 
 bool Ledger::announce(const Call& call) {

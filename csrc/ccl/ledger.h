@@ -3,6 +3,8 @@
 
 #include <c10/util/intrusive_ptr.h>
 
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -85,7 +87,8 @@ class Ledger {
   std::mutex mutex_;
   std::condition_variable closing_;
   std::string closed_;                                 // why, once it is
-  std::unordered_set<Call, FormHash, SameForm> seen_;  // the first of each form
+  std::unordered_set<Call, FormHash, SameForm> seen_;  // the first of each form; none is taken out
+  std::array<std::atomic<const Call*>, 64> found_{};   // some of them by hash, to be found without the lock
 };
 
 }  // namespace tefl::ccl

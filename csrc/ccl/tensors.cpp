@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "device/alias_loan.h"
 #include "device/current_device.h"
 #include "device/provider.h"
 #include "device/refused.h"
@@ -31,7 +32,14 @@ void require_memory(const Call& call, const at::Tensor& tensor) {
                     ": got a tensor of sizes ", tensor.sizes(), " whose memory was given back");
 }
 
+// What nearly all tensors are, of which nothing else need be asked.
+bool is_usual(const at::Tensor& tensor) {
+  return device::is_ordinary(tensor.unsafeGetTensorImpl()) && tensor.is_contiguous() &&
+         tensor.storage().data() != nullptr;
+}
+
 void require_dense(const Call& call, const at::Tensor& tensor) {
+  if (C10_LIKELY(is_usual(tensor))) return;
   require_memory(call, tensor);
   TORCH_CHECK_VALUE(tensor.is_non_overlapping_and_dense(), call.name, ": got a tensor of sizes ",
                     tensor.sizes(), " and strides ", tensor.strides(),

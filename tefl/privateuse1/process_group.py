@@ -113,7 +113,9 @@ def _nccl(options: Any, given: Any) -> Any:
     from torch.distributed.distributed_c10d import PrefixStore, ProcessGroupNCCL
 
     if given is not None and not isinstance(given, ProcessGroupNCCL.Options):
-        raise TypeError(f"pg_options: got {_kind(given)}; {BACKEND!r} over NCCL takes ProcessGroupNCCL.Options")
+        raise TypeError(
+            f"pg_options: got {_kind(given)}; {BACKEND!r} over NCCL takes ProcessGroupNCCL.Options"
+        )
     settings = ProcessGroupNCCL.Options() if given is None else given
     settings._timeout = options.timeout
     _describe(settings, options)

@@ -12,9 +12,8 @@ import torch.distributed as dist
 from checks_collectives import OPS, everyone, given, mean, same
 from torch.testing._internal.two_tensor import TwoTensor
 
-
 OVER_NCCL = os.environ["BENEATH"] == "nccl"
-"""It refuses what is not contiguous, as the next check shows; those of such tensors have nothing to do there."""
+"""It refuses what is not contiguous, as the next check shows; checks of such tensors return at once there."""
 
 
 def check_nccl_refuses_what_is_not_contiguous_as_on_cuda(rank: int, size: int) -> None:

@@ -10,7 +10,6 @@ RANKS = {
     "checks_sparse": (2, 4),
     "checks_groups": (4,),
     "checks_messages": (2,),
-    "checks_works": (2,),
     "checks_training": (2, 4),
 }
 MODULES = tuple(RANKS)
