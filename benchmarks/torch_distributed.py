@@ -40,9 +40,6 @@ KNOWN_OVER_A_TABLE = {
 }
 """The same, where the provider's own collectives are beneath: over gloo these pass."""
 
-KNOWN_OVER_NCCL: dict[str, str] = {}
-"""The same over NCCL."""
-
 WORLD_SIZE = 3  # what PyTorch's CI takes; some bodies count on exactly 3 or 4
 
 
@@ -90,7 +87,7 @@ def make_case() -> type[unittest.TestCase]:
         @classmethod
         def _run(cls, rank: int, test_name: str, file_name: str, pipe: Any, **kwargs: Any) -> None:
             torch.set_default_device("maca")
-            if beneath() == "NCCL":
+            if status()["alias"] == "cuda":
                 take_gpu(rank)
             super()._run(rank, test_name, file_name, pipe, **kwargs)
 
@@ -148,21 +145,19 @@ def main() -> int:
     if options.json:
         write(options, result.outcomes, counts)
     failed = [name for name, (outcome, _reason) in result.outcomes.items() if outcome == "fail"]
-    unexplained = [name for name in failed if known_reason(name) is None]
+    unexplained = [name for name in failed if known_reason(name, has_table()) is None]
     print(f"{len(unexplained)} of the failures without a known reason: {', '.join(unexplained)}")
     return 1 if unexplained else 0
 
 
-def beneath() -> str:
-    """What the process groups of the provider that was claimed are over."""
-    if _native.load().ccl.has_table():
-        return "a table"
-    return "NCCL" if status()["alias"] == "cuda" else "gloo"
+def has_table() -> bool:
+    """Whether the provider that was claimed has collectives of its own."""
+    return bool(_native.load().ccl.has_table())
 
 
-def known_reason(name: str) -> str | None:
+def known_reason(name: str, over_a_table: bool) -> str | None:
     """Why this test may fail over what is beneath, None where nobody knows."""
-    known = KNOWN | {"a table": KNOWN_OVER_A_TABLE, "NCCL": KNOWN_OVER_NCCL}.get(beneath(), {})
+    known = {**KNOWN, **(KNOWN_OVER_A_TABLE if over_a_table else {})}
     return next((reason for pattern, reason in known.items() if re.match(pattern, name)), None)
 
 
@@ -174,7 +169,7 @@ def write(options: argparse.Namespace, outcomes: dict[str, tuple[str, str]], cou
         "world_size": options.world_size,
         "counts": dict(counts),
         "fail": {
-            name: {"says": reason, "because": known_reason(name)}
+            name: {"says": reason, "because": known_reason(name, has_table())}
             for name, (outcome, reason) in outcomes.items()
             if outcome == "fail"
         },

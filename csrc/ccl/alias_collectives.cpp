@@ -1,4 +1,5 @@
 #include "ccl/alias_backend.h"
+#include "ccl/arguments.h"
 #include "ccl/host_form.h"
 #include "ccl/packing.h"
 #include "ccl/reduction.h"
@@ -13,6 +14,18 @@ Options with(const Options& opts, const Reduction& how) {
   Options inner = opts;
   inner.reduceOp = how.inner();
   return inner;
+}
+
+// Parts of different sizes PyTorch's group for NCCL moves as a group of calls, which it leaves open where it
+// refuses one of them: no later call would start.
+template <class Begin>
+c10::intrusive_ptr<c10d::Work> begin_parts(c10d::Backend& inner, const Tensors& parts, const Begin& begin) {
+  try {
+    return begin();
+  } catch (...) {
+    if (!are_of_one_size(parts)) inner.endCoalescing();
+    throw;
+  }
 }
 
 }  // namespace
@@ -79,7 +92,7 @@ AliasBackend::Work AliasBackend::begin_reduce_scatter(const Call& call, Tensors&
                                                       const c10d::ReduceScatterOptions& opts) {
   auto aliases = aliases_for(opts.asyncOp);
   auto begin = [in = aliases.of(inputs)](c10d::Backend& inner, auto& out, const auto& opts) mutable {
-    return inner.reduce_scatter(out, in, opts);
+    return begin_parts(inner, in.front(), [&] { return inner.reduce_scatter(out, in, opts); });
   };
   return run_reduction(call, outputs, aliases.of(outputs), opts, std::move(begin));
 }
@@ -106,7 +119,9 @@ AliasBackend::Work AliasBackend::begin_all_gather(const Call& call, Lists& outpu
                                                   const c10d::AllgatherOptions& opts) {
   auto aliases = aliases_for(opts.asyncOp);
   auto begin = [out = movable(aliases, outputs), in = movable(aliases, inputs),
-                opts](c10d::Backend& inner) mutable { return inner.allgather(out, in, opts); };
+                opts](c10d::Backend& inner) mutable {
+    return begin_parts(inner, out.front(), [&] { return inner.allgather(out, in, opts); });
+  };
   return run(call, outputs.front(), std::move(begin));
 }
 

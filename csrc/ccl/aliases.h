@@ -18,7 +18,7 @@ enum class AliasKind {
 /// held at its end is not lent again.
 class Aliases {
  public:
-  explicit Aliases(AliasKind kind) : kind_(kind) {
+  explicit Aliases(AliasKind kind) {
     if (kind == AliasKind::kLent) loan_.emplace();
   }
 
@@ -27,7 +27,6 @@ class Aliases {
   Lists of(const Lists& lists);
 
  private:
-  const AliasKind kind_;
   std::optional<device::LentAliases> loan_;  // of the thread's, which costs less than making some
 };
 

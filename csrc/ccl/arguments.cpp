@@ -28,9 +28,9 @@ void require_parts(const Call& call, const Tensors& parts, const at::Tensor& who
   }
 }
 
-bool are_as_large(const Tensors& parts) {
+bool are_of_one_size(const Tensors& parts) {
   return std::all_of(parts.begin(), parts.end(),
-                     [&](const at::Tensor& part) { return part.numel() == parts.front().numel(); });
+                     [&](const at::Tensor& part) { return part.sizes() == parts.front().sizes(); });
 }
 
 void require_own_part(const Call& call, const Tensors& parts, const at::Tensor& own, const char* what) {

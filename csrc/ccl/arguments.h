@@ -14,10 +14,10 @@ void require_one_each(const Call& call, const Tensors& parts, const char* what);
 /// And each is as large as `whole`, and of its dtype.
 void require_parts(const Call& call, const Tensors& parts, const at::Tensor& whole, const char* what);
 
-/// Whether all have the same number of elements.
-bool are_as_large(const Tensors& parts);
+/// Whether all have the same sizes.
+bool are_of_one_size(const Tensors& parts);
 /// `parts`, the call's `what`, are as many as there are ranks, and of the dtype of `own`; this rank's is as
-/// large. NCCL's process group does not look, and would write out of bounds.
+/// large. PyTorch's group for NCCL does not look at dtypes, and would write out of bounds.
 void require_own_part(const Call& call, const Tensors& parts, const at::Tensor& own, const char* what);
 
 /// `large` has a part as large as `small` for each rank.

@@ -66,9 +66,10 @@ void DeviceBackend::admit(Call& call, at::TensorList measured, std::initializer_
 }
 
 void DeviceBackend::admit_parts(Call& call, const char* what, const Tensors& parts, const Tensors& own) {
-  const bool differ = takes_parts_of_different_sizes() && !are_as_large(parts);
+  const bool differ = takes_parts_of_different_sizes() && !are_of_one_size(parts);
   if (differ) {
     require_own_part(call, parts, own.front(), what);
+    require_contiguous(call, parts);  // NCCL's group takes these as they lie
   } else {
     require_parts(call, parts, own.front(), what);
   }

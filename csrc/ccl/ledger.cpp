@@ -43,8 +43,10 @@ bool Ledger::is_new(const Call& call) {
   const Call* known = place.load(std::memory_order_acquire);
   if (C10_LIKELY(known != nullptr && SameForm()(*known, call))) return false;
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (seen_.size() >= kMostForms) return false;
-  const auto [form, is_new] = seen_.insert(call);
+  auto form = seen_.find(call);
+  const bool is_new = form == seen_.end();
+  if (is_new && seen_.size() >= kMostForms) return false;
+  if (is_new) form = seen_.insert(call).first;
   place.store(&*form, std::memory_order_release);
   return is_new;
 }

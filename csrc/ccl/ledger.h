@@ -25,7 +25,7 @@ constexpr std::chrono::milliseconds kGrace{1000};
 constexpr std::chrono::milliseconds kFirstLook{1}, kLongestLook{20};
 
 /// The first call of each form (Call::form()) is compared with rank 0's call of the same number, which rank 0
-/// writes into the store and waits for nobody. Later calls of the form cost a look into a set.
+/// writes into the store and waits for nobody. Later calls of the form are looked up.
 class Ledger {
  public:
   Ledger(c10::intrusive_ptr<c10d::Store> store, std::chrono::milliseconds timeout)

@@ -9,8 +9,9 @@ namespace tefl::device {
 
 /// The alias device's tensor over the memory of one of ours, as tensor_over() makes one, but over the Storage
 /// that the memory's allocator made: for a library that tells that allocator which of its streams uses the
-/// memory, and holds it no longer than the call. Each thread keeps one that it uses again; one that is held
-/// all the same stays good. No views may be made of it, since they would be of the Storage's device.
+/// memory, and in a group of calls holds it no longer than the call. Each thread keeps one that it uses
+/// again; one that is held longer, as by the work of a message alone, stays good. No views may be made of it,
+/// since they would be of the Storage's device.
 class MessageAlias {
  public:
   /// Of `tensor`, a strided one of our device. Waits for no stream.

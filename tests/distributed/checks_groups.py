@@ -13,23 +13,26 @@ from checks_collectives import everyone, given, same
 
 
 def check_each_device_of_a_process(rank: int, size: int) -> None:
-    devices = min(2, torch.maca.device_count())
-    tensors = [given(rank, 4).to(f"maca:{index}") for index in range(devices)]
+    count, first = torch.maca.device_count(), rank if os.environ["BENEATH"] == "nccl" else 0  # one rank a GPU
+    devices = [f"maca:{(first + index) % count}" for index in range(min(2, count))]
+    tensors = [given(rank, 4).to(device) for device in devices]
     for work in [dist.all_reduce(tensor, async_op=True) for tensor in tensors]:
         work.wait()
     for tensor in tensors:
         same(tensor, everyone(size, 4).sum(0))
-    if devices == 1:  # a machine of one GPU
+    if count == 1:  # a machine of one GPU
         return
-    with pytest.raises(ValueError, match="got tensors on maca:0 and on maca:1"):
-        dist.all_gather([torch.zeros(4, device="maca:0") for _ in range(size)], tensors[1])
+    one, another = devices
+    with pytest.raises(ValueError, match=f"got tensors on {one} and on {another}"):
+        dist.all_gather([torch.zeros(4, device=one) for _ in range(size)], tensors[1])
 
 
 def check_threads_with_groups_and_streams_of_their_own(rank: int, size: int) -> None:
-    groups = [dist.new_group(list(range(size))) for _ in range(2)]
+    groups, device = [dist.new_group(list(range(size))) for _ in range(2)], torch.maca.current_device()
 
     def work(number: int) -> bool:
         right = True
+        torch.maca.set_device(device)  # a thread begins on the first
         with torch.Stream(device="maca"):
             for turn in range(20):
                 tensor = torch.full((100 + number,), float(rank + turn), device="maca")
@@ -64,7 +67,7 @@ def check_options_are_those_of_what_is_beneath(rank: int, size: int) -> None:
     with pytest.raises(TypeError, match=r"pg_options: got builtins.str; 'tefl' over .* takes "):
         dist.new_group(pg_options="fast")
     if os.environ["BENEATH"] == "nccl":
-        options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
+        options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)  # see test_group_options.py
         dist.all_reduce(tensor := torch.ones(2, device="maca"), group=dist.new_group(pg_options=options))
         assert tensor.tolist() == [size] * 2
 

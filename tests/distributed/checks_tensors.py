@@ -130,7 +130,7 @@ def check_parts_of_different_sizes(rank: int, size: int) -> None:
         return [given(rank, other + 1).to("maca") for other in range(size)]
 
     def gather(mine: torch.Tensor, outputs: list[torch.Tensor]) -> None:
-        dist.all_gather(outputs, mine)
+        dist.all_gather([output.fill_(-1) for output in outputs], mine)
         for other, output in enumerate(outputs):
             same(output, given(other, other + 1))
 
@@ -151,6 +151,14 @@ def check_parts_of_different_sizes(rank: int, size: int) -> None:
         backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("maca"))
         with pytest.raises(ValueError, match="got outputs of 1 x Float and of 1 x Double; all must have one"):
             backend.allgather([parts()], [torch.zeros(1, dtype=torch.float64, device="maca")])
+        columns = [torch.zeros(2, other + 2, device="maca").t() for other in range(size)]
+        with pytest.raises(ValueError, match=r"all_gather: got a tensor of .*; pass \.contiguous\(\)"):
+            dist.all_gather(columns, torch.zeros(rank + 2, 2, device="maca"))
+        shorts = [torch.zeros(other + 1, dtype=torch.int16, device="maca") for other in range(size)]
+        with pytest.raises(TypeError, match="not supported for NCCL process group: Short"):
+            dist.all_gather(shorts, shorts[rank].clone())
+        dist.all_reduce(tensor := torch.ones(2, device="maca"))  # no group of calls was left open
+        assert tensor.tolist() == [size] * 2
 
 
 def without_memory() -> dict[str, torch.Tensor]:

@@ -115,17 +115,12 @@ def failures(
     """Run the checks of the test file's MODULES in worlds of its RANKS: over gloo and over a CCL table, or
     over what the file asks for."""
     beneath, ranks = request.param, request.module.RANKS
-    if beneath == "nccl":
-        require_gpu(request.config)
+    has_gpu = request.config.getoption("--provider") == "cuda" and torch.cuda.is_available()
+    if beneath == "nccl" and not has_gpu:
+        pytest.skip("needs an NVIDIA GPU and --provider cuda")
     found: Failures = {}
     for module in request.module.MODULES:
         variables = {"BENEATH": beneath, "SIM_KERNELS": str(sim_kernels)}
         sizes = ranks[module] if isinstance(ranks, dict) else (ranks,)
         found |= world(module, providers[beneath], *sizes, **variables)
     return found
-
-
-def require_gpu(config: pytest.Config) -> None:
-    """Skip what is over NCCL where it is not asked for, or cannot be."""
-    if config.getoption("--provider") != "cuda" or not torch.cuda.is_available():
-        pytest.skip("needs an NVIDIA GPU and --provider cuda")

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from world import claim, fork, take_gpu, wait
+from world import claim, fork, wait
 
 SIZE = 3
 TIMEOUT = 4.0  # seconds, of a process group in which something goes wrong
@@ -349,8 +349,6 @@ def run(scenarios: list[Scenario]) -> Outcomes:
 
 
 def play(scenario: Scenario, rank: int, folder: Path) -> None:
-    if os.environ.get("BENEATH") == "nccl":
-        take_gpu(rank, SIZE)
     try:
         outcome = {"type": "", "text": str(scenario(rank, folder))}
     except Exception as error:  # noqa: BLE001  it is the outcome
