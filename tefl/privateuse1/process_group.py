@@ -53,7 +53,7 @@ def create(options: Any, alias: str, backend_options: object = None) -> Any:
     within the time-out.
     """
     over_table = _native.load().ccl.has_table()
-    if (over_table or alias == "cpu") and not _are_for_another(backend_options, options):
+    if (over_table or alias == "cpu") and _are_for_us(backend_options, options):
         beneath = "the provider's own collectives" if over_table else "gloo"
         raise TypeError(f"pg_options: got {_kind(backend_options)}; {BACKEND!r} over {beneath} takes none")
     backend = _over_table(options) if over_table else _over_alias(options, alias, backend_options)
@@ -78,10 +78,10 @@ def _store(options: Any) -> Any:
     return torch.distributed.distributed_c10d.PrefixStore(prefix, options.store)
 
 
-def _are_for_another(backend_options: Any, options: Any) -> bool:
-    """Whether none are given, or those that torch has made NCCL's group of: of "cuda:nccl,maca:tefl" it hands
-    them on to us."""
-    return backend_options is None or getattr(backend_options, "group_name", None) == options.group_id
+def _are_for_us(backend_options: Any, options: Any) -> bool:
+    """Whether any are given, and not those that torch has made NCCL's group of: of "cuda:nccl,maca:tefl" it
+    hands these on to us."""
+    return backend_options is not None and getattr(backend_options, "group_name", None) != options.group_id
 
 
 def _kind(given: object) -> str:
