@@ -111,6 +111,7 @@ def collectives(options: argparse.Namespace) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         script = HERE / "bench_collectives.py"
         more = ["--provider", options.provider, "--largest", options.largest, "--json", folder]
+        more += ["--rounds", str(options.rounds)]
         torchrun(options.ranks, script, *more, provider=options.provider)
         (file,) = Path(folder).glob("*.json")
         return json.loads(file.read_text())["figures"]
@@ -258,6 +259,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--plain", default="cuda", help="the device to compare with (cuda)")
     parser.add_argument("--ranks", type=int, default=0, help="processes, 2 at least (one for each GPU)")
     parser.add_argument("--largest", default="1G", help="bytes of the largest collective (1G)")
+    parser.add_argument("--rounds", type=int, default=31, help="of a large collective (31)")
     parser.add_argument("--size", default="several", choices=SIZES, help="of the model (several)")
     parser.add_argument("--only", nargs="*", default=list(PARTS), choices=list(PARTS), help="parts to run")
     parser.add_argument("--part", choices=("copies", "killed"), help=argparse.SUPPRESS)

@@ -1,7 +1,6 @@
 """Run PyTorch's own tests of torch.distributed, which ship in its wheel, on the device.
 
     python benchmarks/torch_distributed.py --provider sim --json FILE
-    python benchmarks/torch_distributed.py --provider cuda --json FILE    # over NCCL, one GPU will do
 
 The bodies are those of `torch.testing._internal.distributed.distributed_test`. They are pointed at the device
 by two things of PyTorch's own: the default device is ours, so that the tensors they make are, and BACKEND is
@@ -25,7 +24,6 @@ import torch
 from facts import versions
 
 from tefl import _native
-from tefl.privateuse1.status import status
 
 KNOWN = {
     "test_barrier(_full_group|_group)?$": "broadcasts a torch.DoubleTensor, which is on the CPU by its type",
@@ -87,19 +85,9 @@ def make_case() -> type[unittest.TestCase]:
         @classmethod
         def _run(cls, rank: int, test_name: str, file_name: str, pipe: Any, **kwargs: Any) -> None:
             torch.set_default_device("maca")
-            if status()["alias"] == "cuda":
-                take_gpu(rank)
             super()._run(rank, test_name, file_name, pipe, **kwargs)
 
     return OnDevice
-
-
-def take_gpu(rank: int) -> None:
-    """Give this rank a GPU, of its own where there are enough."""
-    gpus = torch.maca.device_count()
-    torch.maca.set_device(rank % gpus)
-    if gpus < int(os.environ["WORLD_SIZE"]):  # NCCL lets ranks share one that it takes for ranks of two hosts
-        os.environ["NCCL_HOSTID"] = str(rank)
 
 
 class Outcomes(unittest.TestResult):

@@ -77,9 +77,13 @@ class AliasBackend final : public DeviceBackend {
   template <class Opts, class Begin>
   Work run_reduction(const Call& call, at::TensorList outputs, Tensors out, const Opts& opts, Begin&& begin,
                      bool receives = true);
-  /// The same of a message, `begin(inner, given)`.
+  /// The same of one tensor: `begin(inner, out, opts)`, which reduces it, and `begin(inner, given)`, which
+  /// only moves it.
+  template <class Opts, class Begin>
+  Work reduce_one(const Call& call, const Tensors& tensors, const Opts& opts, Begin&& begin,
+                  bool receives = true);
   template <class Begin>
-  Work run_message(const Call& call, const Tensors& tensors, Begin&& begin);
+  Work move_one(const Call& call, const Tensors& tensors, Begin&& begin);
   /// Ours over the work of a library that orders streams itself; none over none.
   Work shared(const Call& call, at::TensorList outputs, Work inner);
   /// `finish`, if any, runs on the results.

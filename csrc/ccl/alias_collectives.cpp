@@ -1,9 +1,9 @@
 #include "ccl/alias_backend.h"
 #include "ccl/arguments.h"
 #include "ccl/host_form.h"
+#include "ccl/lone_alias.h"
 #include "ccl/packing.h"
 #include "ccl/reduction.h"
-#include "device/message_alias.h"
 
 namespace tefl::ccl {
 namespace {
@@ -48,6 +48,30 @@ AliasBackend::Work AliasBackend::run_reduction(const Call& call, at::TensorList 
   return run_on_host(call, outputs.vec(), std::move(start), std::move(finish));
 }
 
+template <class Opts, class Begin>
+AliasBackend::Work AliasBackend::reduce_one(const Call& call, const Tensors& tensors, const Opts& opts,
+                                            Begin&& begin, bool receives) {
+  if (!on_host_) {
+    LoneAlias alias(tensors.front());
+    return shared(call, tensors, begin(*inner_, alias.list(), opts));
+  }
+  Aliases aliases(AliasKind::kHeld);
+  return run_reduction(call, tensors, aliases.of(tensors), opts, std::forward<Begin>(begin), receives);
+}
+
+template <class Begin>
+AliasBackend::Work AliasBackend::move_one(const Call& call, const Tensors& tensors, Begin&& begin) {
+  if (!on_host_) {
+    LoneAlias alias(tensors.front());
+    return shared(call, tensors, begin(*inner_, alias.list()));
+  }
+  Aliases aliases(AliasKind::kHeld);
+  auto start = [given = movable(aliases, tensors), begin](c10d::Backend& inner) mutable {
+    return begin(inner, given);
+  };
+  return run_on_host(call, tensors, std::move(start), nullptr);
+}
+
 template <class Given>
 auto AliasBackend::movable(Aliases& aliases, const Given& given) const {
   if (on_host_) return as_movable(aliases.of(given));
@@ -63,10 +87,9 @@ Tensors AliasBackend::shapeless(Tensors aliases) const {
 
 AliasBackend::Work AliasBackend::begin_all_reduce(const Call& call, Tensors& tensors,
                                                   const c10d::AllreduceOptions& opts) {
-  auto aliases = aliases_for(opts.asyncOp);
-  return run_reduction(
-      call, tensors, aliases.of(tensors), opts,
-      [](c10d::Backend& inner, auto& out, const auto& opts) { return inner.allreduce(out, opts); });
+  return reduce_one(call, tensors, opts, [](c10d::Backend& inner, Tensors& out, const auto& opts) {
+    return inner.allreduce(out, opts);
+  });
 }
 
 AliasBackend::Work AliasBackend::begin_all_reduce_coalesced(const Call& call, Tensors& tensors,
@@ -81,10 +104,9 @@ AliasBackend::Work AliasBackend::begin_all_reduce_coalesced(const Call& call, Te
 // them, NCCL what was there. To spare them under gloo would take a copy, and half as much time again.
 AliasBackend::Work AliasBackend::begin_reduce(const Call& call, Tensors& tensors,
                                               const c10d::ReduceOptions& opts) {
-  auto aliases = aliases_for(opts.asyncOp);
-  return run_reduction(
-      call, tensors, aliases.of(tensors), opts,
-      [](c10d::Backend& inner, auto& out, const auto& opts) { return inner.reduce(out, opts); },
+  return reduce_one(
+      call, tensors, opts,
+      [](c10d::Backend& inner, Tensors& out, const auto& opts) { return inner.reduce(out, opts); },
       /*receives=*/getRank() == opts.rootRank);
 }
 
@@ -166,11 +188,8 @@ AliasBackend::Work AliasBackend::begin_gather(const Call& call, Lists& outputs, 
 
 AliasBackend::Work AliasBackend::begin_broadcast(const Call& call, Tensors& tensors,
                                                  const c10d::BroadcastOptions& opts) {
-  auto aliases = aliases_for(opts.asyncOp);
-  auto begin = [out = movable(aliases, tensors), opts](c10d::Backend& inner) mutable {
-    return inner.broadcast(out, opts);
-  };
-  return run(call, tensors, std::move(begin));
+  return move_one(call, tensors,
+                  [opts](c10d::Backend& inner, Tensors& out) { return inner.broadcast(out, opts); });
 }
 
 AliasBackend::Work AliasBackend::begin_scatter(const Call& call, Tensors& outputs, Lists& inputs,
@@ -223,34 +242,20 @@ AliasBackend::Work AliasBackend::begin_all_to_all_single(const Call& call, at::T
 
 // ------------------------------------------------------------------------ point to point, and nothing --
 
-template <class Begin>
-AliasBackend::Work AliasBackend::run_message(const Call& call, const Tensors& tensors, Begin&& begin) {
-  if (!on_host_) {
-    device::MessageAlias alias(tensors.front());
-    return shared(call, tensors, begin(*inner_, alias.tensors()));
-  }
-  Aliases aliases(AliasKind::kHeld);
-  auto start = [given = movable(aliases, tensors), begin](c10d::Backend& inner) mutable {
-    return begin(inner, given);
-  };
-  return run_on_host(call, tensors, std::move(start), nullptr);
-}
-
 AliasBackend::Work AliasBackend::begin_send(const Call& call, Tensors& tensors, int destination, int tag) {
-  return run_message(call, tensors, [destination, tag](c10d::Backend& inner, Tensors& in) {
+  return move_one(call, tensors, [destination, tag](c10d::Backend& inner, Tensors& in) {
     return inner.send(in, destination, tag);
   });
 }
 
 AliasBackend::Work AliasBackend::begin_recv(const Call& call, Tensors& tensors, int source, int tag) {
-  return run_message(call, tensors, [source, tag](c10d::Backend& inner, Tensors& out) {
-    return inner.recv(out, source, tag);
-  });
+  return move_one(call, tensors,
+                  [source, tag](c10d::Backend& inner, Tensors& out) { return inner.recv(out, source, tag); });
 }
 
 AliasBackend::Work AliasBackend::begin_recv_from_any(const Call& call, Tensors& tensors, int tag) {
-  return run_message(call, tensors,
-                     [tag](c10d::Backend& inner, Tensors& out) { return inner.recvAnysource(out, tag); });
+  return move_one(call, tensors,
+                  [tag](c10d::Backend& inner, Tensors& out) { return inner.recvAnysource(out, tag); });
 }
 
 AliasBackend::Work AliasBackend::begin_barrier(const Call& call, const c10d::BarrierOptions& opts) {

@@ -30,7 +30,9 @@ struct Call {
   std::string layout{};  // what else must be the same: sizes in a list, strides that are not usual
   bool is_open = false;  // whether rank 0 calls the same is not known yet
 
-  bool is_message() const { return c10d::isP2POp(type); }
+  bool is_message() const {
+    return type == c10d::OpType::SEND || type == c10d::OpType::RECV || type == c10d::OpType::RECVANYSOURCE;
+  }
   /// "all_reduce #7 of 1024 x Float on rank 1 of 4".
   std::string describe() const;
   /// What must be the same on all ranks: "all_reduce of 1024 x Float, SUM".

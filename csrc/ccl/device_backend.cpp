@@ -44,13 +44,10 @@ Call DeviceBackend::reducing(OpType type, const char* name, const c10d::ReduceOp
   return call;
 }
 
-Call DeviceBackend::message(OpType type, const char* name, const Tensors& tensors,
-                            std::optional<int> peer) const {
+Call DeviceBackend::message(OpType type, const char* name, std::optional<int> peer) const {
   auto call = named(type, name);
   TORCH_CHECK_VALUE(!peer || (*peer >= 0 && *peer < getSize() && *peer != getRank()), name,
                     ": the peer is rank ", *peer, ", wants another rank of 0 to ", getSize() - 1);
-  require_one(call, tensors.size());
-  require_contiguous(call, tensors);
   return call;
 }
 
@@ -60,13 +57,35 @@ void DeviceBackend::admit(Call& call, at::TensorList measured, std::initializer_
   call.device = device_of(call, all);
   if (call.reduction == nullptr) require_movable(call, all);
   measure(call, measured);
+  count(call);
+}
+
+// Of most tensors one look tells all that is asked.
+void DeviceBackend::admit_one(Call& call, const Tensors& tensors) {
+  require_one(call, tensors.size());
+  const at::Tensor& tensor = tensors.front();
+  if (C10_UNLIKELY(!is_usual(tensor))) {
+    if (call.is_message()) require_contiguous(call, tensors);
+    return admit(call, tensors, {tensors});
+  }
+  device::ensure_initialized();
+  if (call.reduction == nullptr) require_movable(call, {tensors});
+  call.device = tensor.device();
+  call.dtype = tensor.scalar_type();
+  call.numel = tensor.numel();
+  count(call);
+}
+
+void DeviceBackend::count(Call& call) {
   call.number = call.is_message() ? ++messages_ : ++calls_;
   require_sound(call);
   if (!call.is_message() && ledger_->announce(call)) compare(call);
 }
 
 void DeviceBackend::admit_parts(Call& call, const char* what, const Tensors& parts, const Tensors& own) {
-  const bool differ = takes_parts_of_different_sizes() && !are_of_one_size(parts);
+  const bool may_differ = takes_parts_of_different_sizes();
+  if (may_differ) device_of(call, {parts, own});  // of what has no memory nobody asks the size
+  const bool differ = may_differ && !are_of_one_size(parts);
   if (differ) {
     require_own_part(call, parts, own.front(), what);
     require_contiguous(call, parts);  // NCCL's group takes these as they lie
@@ -77,8 +96,7 @@ void DeviceBackend::admit_parts(Call& call, const char* what, const Tensors& par
 }
 
 void DeviceBackend::require_sound(const Call& call) const {
-  const auto failed = failure();
-  if (C10_UNLIKELY(!failed.empty())) fail(call, "the process group has failed before: " + failed);
+  if (C10_UNLIKELY(!is_sound())) fail(call, "the process group has failed before: " + failure());
 }
 
 void DeviceBackend::compare_within_grace(const Call& call) {
@@ -141,9 +159,8 @@ DeviceBackend::Work DeviceBackend::kept(Work work) {
 DeviceBackend::Work DeviceBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
   if (tensors.size() == 1 && tensors.front().is_sparse()) return all_reduce_sparse(tensors.front(), opts);
   auto call = reducing(OpType::ALLREDUCE, "all_reduce", opts.reduceOp, tensors);
-  require_one(call, tensors.size());
   call.in_memory_order = true;
-  admit(call, tensors, {tensors});
+  admit_one(call, tensors);
   return begin_all_reduce(call, tensors, opts);
 }
 
@@ -187,7 +204,7 @@ DeviceBackend::Work DeviceBackend::reduce(Tensors& tensors, const c10d::ReduceOp
   require_reducible(call.name, opts.reduceOp, tensors.front().scalar_type());
   call.reduction = name_of(opts.reduceOp);
   call.in_memory_order = true;
-  admit(call, tensors, {tensors});
+  admit_one(call, tensors);
   return begin_reduce(call, tensors, opts);
 }
 
@@ -271,9 +288,8 @@ DeviceBackend::Work DeviceBackend::gather(Lists& outputs, Tensors& inputs, const
 
 DeviceBackend::Work DeviceBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
   auto call = rooted(OpType::BROADCAST, "broadcast", opts.rootRank);
-  require_one(call, tensors.size());
   call.in_memory_order = true;
-  admit(call, tensors, {tensors});
+  admit_one(call, tensors);
   return begin_broadcast(call, tensors, opts);
 }
 
@@ -311,20 +327,20 @@ DeviceBackend::Work DeviceBackend::alltoall_base(at::Tensor& output, at::Tensor&
 // ------------------------------------------------------------------------ point to point, and nothing --
 
 DeviceBackend::Work DeviceBackend::send(Tensors& tensors, int destination, int tag) {
-  auto call = message(OpType::SEND, "send", tensors, destination);
-  admit(call, tensors, {tensors});
+  auto call = message(OpType::SEND, "send", destination);
+  admit_one(call, tensors);
   return begin_send(call, tensors, destination, tag);
 }
 
 DeviceBackend::Work DeviceBackend::recv(Tensors& tensors, int source, int tag) {
-  auto call = message(OpType::RECV, "recv", tensors, source);
-  admit(call, tensors, {tensors});
+  auto call = message(OpType::RECV, "recv", source);
+  admit_one(call, tensors);
   return begin_recv(call, tensors, source, tag);
 }
 
 DeviceBackend::Work DeviceBackend::recvAnysource(Tensors& tensors, int tag) {
-  auto call = message(OpType::RECVANYSOURCE, "recv", tensors, std::nullopt);
-  admit(call, tensors, {tensors});
+  auto call = message(OpType::RECVANYSOURCE, "recv", std::nullopt);
+  admit_one(call, tensors);
   return begin_recv_from_any(call, tensors, tag);
 }
 

@@ -109,6 +109,8 @@ class DeviceBackend : public c10d::Backend {
   void give_up(const std::string& reason);
   /// What made the group fail, "" while it is sound.
   virtual std::string failure() const;
+  /// Whether it has not failed.
+  virtual bool is_sound() const { return !has_failed_; }
   /// Runs `check`; what it throws makes the group fail, too.
   template <class Check>
   void or_give_up(const Check& check) {
@@ -132,11 +134,15 @@ class DeviceBackend : public c10d::Backend {
   Call named(c10d::OpType type, const char* name) const;
   Call rooted(c10d::OpType type, const char* name, int64_t root) const;
   Call reducing(c10d::OpType type, const char* name, const c10d::ReduceOp& op, at::TensorList tensors) const;
-  Call message(c10d::OpType type, const char* name, const Tensors& tensors, std::optional<int> peer) const;
+  Call message(c10d::OpType type, const char* name, std::optional<int> peer) const;
   /// Fills in `call`, of `all` those tensors, whose size `measured` tells; counts it and compares it.
   void admit(Call& call, at::TensorList measured, std::initializer_list<at::TensorList> all);
+  /// The same of a call that wants one tensor.
+  void admit_one(Call& call, const Tensors& tensors);
   /// The same of a list that has a part for each rank, the call's `what`, and this rank's `own`.
   void admit_parts(Call& call, const char* what, const Tensors& parts, const Tensors& own);
+  /// Counts and compares a call that is complete.
+  void count(Call& call);
   Call coalesced_call() const;
   /// Of a tensor in coordinate form. Done when it returns.
   Work all_reduce_sparse(at::Tensor& tensor, const c10d::AllreduceOptions& opts);
@@ -146,7 +152,7 @@ class DeviceBackend : public c10d::Backend {
   std::vector<Work> coalesced_;
   mutable std::mutex failure_mutex_;
   std::string failure_;
-  std::atomic<bool> has_failed_{false};  // lets failure() of a sound group go without the lock
+  std::atomic<bool> has_failed_{false};  // asked without the lock
   Comparer comparer_;
 };
 

@@ -4,7 +4,6 @@
 
 #include <optional>
 
-#include "device/alias_loan.h"
 #include "device/current_device.h"
 #include "device/provider.h"
 #include "device/refused.h"
@@ -30,12 +29,6 @@ void require_memory(const Call& call, const at::Tensor& tensor) {
                     device::layout_of(tensor), "; pass .to_dense(), or the tensors that it is made of");
   TORCH_CHECK_VALUE(tensor.storage().data() != nullptr || tensor.numel() == 0, call.name,
                     ": got a tensor of sizes ", tensor.sizes(), " whose memory was given back");
-}
-
-// What nearly all tensors are, of which nothing else need be asked.
-bool is_usual(const at::Tensor& tensor) {
-  return device::is_ordinary(tensor.unsafeGetTensorImpl()) && tensor.is_contiguous() &&
-         tensor.storage().data() != nullptr;
 }
 
 void require_dense(const Call& call, const at::Tensor& tensor) {

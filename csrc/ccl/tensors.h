@@ -7,11 +7,18 @@
 #include <vector>
 
 #include "ccl/call.h"
+#include "device/alias_loan.h"
 
 namespace tefl::ccl {
 
 using Tensors = std::vector<at::Tensor>;
 using Lists = std::vector<Tensors>;
+
+/// Whether `tensor` is what nearly all are, of which nothing else need be asked: ours, in memory, contiguous.
+inline bool is_usual(const at::Tensor& tensor) {
+  return device::is_ordinary(tensor.unsafeGetTensorImpl()) && tensor.is_contiguous() &&
+         tensor.storage().data() != nullptr;
+}
 
 /// The device that all tensors of all `lists` are on, which must be one of ours and strided; a ValueError
 /// names what is not. None at all: the current one.

@@ -61,9 +61,10 @@ std::vector<c10::Device> DeviceWork::devices() const {
 c10::intrusive_ptr<c10::ivalue::Future> DeviceWork::getFuture() {
   const std::lock_guard<std::mutex> lock(future_mutex_);
   if (!future_) {
-    future_ =
+    auto future =
         c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()), devices());
-    promise(future_);
+    promise(future);
+    future_ = std::move(future);
   }
   return future_;
 }

@@ -152,14 +152,6 @@ c10::Storage source_of(const c10::Storage& alias) {
       c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(static_cast<c10::StorageImpl*>(target)));
 }
 
-c10::Storage allocated_storage(c10::Storage storage) {
-  for (auto source = source_of(storage); source && writable_data(source) == storage.data();
-       source = source_of(storage)) {
-    storage = std::move(source);
-  }
-  return storage;
-}
-
 const c10::DataPtr& owner_of_memory(const c10::DataPtr& data) {
   const c10::DataPtr* owner = &data;
   while (owner->get_deleter() == &drop_source) {

@@ -26,10 +26,6 @@ inline void* writable_data(const c10::Storage& storage) {
 /// The Storage that alias_storage() was given to make `alias`, or an undefined one if it made it not.
 c10::Storage source_of(const c10::Storage& alias);
 
-/// The Storage that the memory's allocator made: `storage`, or the one that the alias it belongs to was made
-/// from, where that still has the same memory.
-c10::Storage allocated_storage(c10::Storage storage);
-
 /// What frees the memory of `data`: itself, or what the alias that it belongs to was made from.
 const c10::DataPtr& owner_of_memory(const c10::DataPtr& data);
 
