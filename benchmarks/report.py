@@ -88,7 +88,8 @@ def several_gpus_table(facts: dict[str, Any]) -> list[str]:
     software = f"NCCL {facts['nccl']}, torch {facts['torch']}, {facts['date'][:10]}"
     lines = [
         f"{facts['ranks']} ranks on {len(facts['gpus'])} {facts['gpus'][0]}, the provider "
-        f"`{facts['provider']}` as `maca` beside plain CUDA, {software}.",
+        f"`{facts['provider']}` as `maca` beside plain CUDA, {software}; "
+        "`python benchmarks/multi_gpu.py` measures it anew.",
         "",
         "| what | seen | goal |",
         "|---|---|---|",
@@ -114,8 +115,8 @@ def several_gpus_table(facts: dict[str, Any]) -> list[str]:
     if "seconds" in facts.get("killed", {}):
         killed = facts["killed"]
         lines.append(
-            f"| a rank is killed: all have ended, start-up included, after | {killed['seconds']:.0f} s | "
-            f"time-out of {killed['time_out']:.0f} s |"
+            f"| a rank is killed, the time-out is {killed['time_out']:.0f} s and NCCL's watchdog waits "
+            f"4 s and not a minute: all have ended, start-up included, after | {killed['seconds']:.0f} s | |"
         )
     return lines
 

@@ -32,6 +32,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    library = config.getoption("--ccl")
+    if library is not None and not library.is_file():
+        raise pytest.UsageError(f"--ccl: got {library}, which is no file; wants a provider's library")
+
+
 @pytest.fixture(scope="session")
 def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One folder for all workers of a test run."""

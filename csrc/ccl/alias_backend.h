@@ -94,8 +94,8 @@ class AliasBackend final : public DeviceBackend {
   /// Returns when a call that has been queued may start; throws where it may not.
   void proceed(const Call& call);
 
-  /// Of a collective: lent where the library enqueues before it returns and keeps nothing; held where gloo
-  /// begins later, and where the call is asynchronous or in a group.
+  /// Of a collective of several tensors: lent where the library enqueues before it returns and keeps
+  /// nothing; held where gloo begins later, and where the call is asynchronous or in a group.
   Aliases aliases_for(bool asynchronous) const;
   /// Aliases for what only moves elements: of a tensor, a list of them, or lists.
   template <class Given>

@@ -66,9 +66,8 @@ AliasBackend::Work AliasBackend::move_one(const Call& call, const Tensors& tenso
     return shared(call, tensors, begin(*inner_, alias.list()));
   }
   Aliases aliases(AliasKind::kHeld);
-  auto start = [given = movable(aliases, tensors), begin](c10d::Backend& inner) mutable {
-    return begin(inner, given);
-  };
+  auto start = [begin = std::forward<Begin>(begin), given = as_movable(aliases.of(tensors))](
+                   c10d::Backend& inner) mutable { return begin(inner, given); };
   return run_on_host(call, tensors, std::move(start), nullptr);
 }
 

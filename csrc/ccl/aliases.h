@@ -1,4 +1,5 @@
-// The tensors of a call as the library beneath gets them: zero-copy aliases on the alias device.
+// The tensors of a call as the library beneath gets them: zero-copy aliases on the alias device. One alone
+// has a shorter way over NCCL, lone_alias.h.
 #pragma once
 
 #include <optional>

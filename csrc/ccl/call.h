@@ -30,7 +30,7 @@ struct Call {
   std::string layout{};  // what else must be the same: sizes in a list, strides that are not usual
   bool is_open = false;  // whether rank 0 calls the same is not known yet
 
-  bool is_message() const {
+  bool is_message() const {  // c10d::isP2POp() is not inlined
     return type == c10d::OpType::SEND || type == c10d::OpType::RECV || type == c10d::OpType::RECVANYSOURCE;
   }
   /// "all_reduce #7 of 1024 x Float on rank 1 of 4".

@@ -57,7 +57,7 @@ void DeviceBackend::admit(Call& call, at::TensorList measured, std::initializer_
   call.device = device_of(call, all);
   if (call.reduction == nullptr) require_movable(call, all);
   measure(call, measured);
-  count(call);
+  enter(call);
 }
 
 // Of most tensors one look tells all that is asked.
@@ -73,10 +73,10 @@ void DeviceBackend::admit_one(Call& call, const Tensors& tensors) {
   call.device = tensor.device();
   call.dtype = tensor.scalar_type();
   call.numel = tensor.numel();
-  count(call);
+  enter(call);
 }
 
-void DeviceBackend::count(Call& call) {
+void DeviceBackend::enter(Call& call) {
   call.number = call.is_message() ? ++messages_ : ++calls_;
   require_sound(call);
   if (!call.is_message() && ledger_->announce(call)) compare(call);
@@ -84,7 +84,7 @@ void DeviceBackend::count(Call& call) {
 
 void DeviceBackend::admit_parts(Call& call, const char* what, const Tensors& parts, const Tensors& own) {
   const bool may_differ = takes_parts_of_different_sizes();
-  if (may_differ) device_of(call, {parts, own});  // of what has no memory nobody asks the size
+  if (may_differ) device_of(call, {parts, own});  // a nested tensor has no sizes to ask for
   const bool differ = may_differ && !are_of_one_size(parts);
   if (differ) {
     require_own_part(call, parts, own.front(), what);
@@ -96,7 +96,8 @@ void DeviceBackend::admit_parts(Call& call, const char* what, const Tensors& par
 }
 
 void DeviceBackend::require_sound(const Call& call) const {
-  if (C10_UNLIKELY(!is_sound())) fail(call, "the process group has failed before: " + failure());
+  const auto failed = failure();
+  if (C10_UNLIKELY(!failed.empty())) fail(call, "the process group has failed before: " + failed);
 }
 
 void DeviceBackend::compare_within_grace(const Call& call) {

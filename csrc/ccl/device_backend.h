@@ -109,8 +109,6 @@ class DeviceBackend : public c10d::Backend {
   void give_up(const std::string& reason);
   /// What made the group fail, "" while it is sound.
   virtual std::string failure() const;
-  /// Whether it has not failed.
-  virtual bool is_sound() const { return !has_failed_; }
   /// Runs `check`; what it throws makes the group fail, too.
   template <class Check>
   void or_give_up(const Check& check) {
@@ -141,8 +139,8 @@ class DeviceBackend : public c10d::Backend {
   void admit_one(Call& call, const Tensors& tensors);
   /// The same of a list that has a part for each rank, the call's `what`, and this rank's `own`.
   void admit_parts(Call& call, const char* what, const Tensors& parts, const Tensors& own);
-  /// Counts and compares a call that is complete.
-  void count(Call& call);
+  /// Counts a call that is complete and compares it; throws where the group has failed.
+  void enter(Call& call);
   Call coalesced_call() const;
   /// Of a tensor in coordinate form. Done when it returns.
   Work all_reduce_sparse(at::Tensor& tensor, const c10d::AllreduceOptions& opts);
@@ -152,7 +150,7 @@ class DeviceBackend : public c10d::Backend {
   std::vector<Work> coalesced_;
   mutable std::mutex failure_mutex_;
   std::string failure_;
-  std::atomic<bool> has_failed_{false};  // asked without the lock
+  std::atomic<bool> has_failed_{false};  // lets failure() of a sound group go without the lock
   Comparer comparer_;
 };
 

@@ -32,15 +32,15 @@ bool Ledger::SameForm::operator()(const Call& a, const Call& b) const {
          (a.amounts_differ || (a.numel == b.numel && a.dtype == b.dtype)) && a.layout == b.layout;
 }
 
-// Of what is cheap to hash and tells nearly all forms of a program apart. The multiplier, 2^64 over the
-// golden ratio, spreads powers of two (Knuth, The Art of Computer Programming 3, 6.4).
+// Of what is cheap to hash and tells nearly all forms of a program apart, in 32 bits. By multiplication
+// (Knuth, The Art of Computer Programming 3, 6.4), of which the upper bits depend on all of a count's.
 size_t Ledger::FormHash::operator()(const Call& call) const {
   const uint64_t amount = call.amounts_differ ? 0 : static_cast<uint64_t>(call.numel);
   return ((amount << 8 | static_cast<uint8_t>(call.type)) * 0x9E3779B97F4A7C15) >> 32;
 }
 
 bool Ledger::is_new(const Call& call) {
-  auto& place = found_[FormHash()(call) % found_.size()];
+  auto& place = found_[FormHash()(call) >> (32 - kFoundBits)];
   const Call* known = place.load(std::memory_order_acquire);
   if (C10_LIKELY(known != nullptr && SameForm()(*known, call))) return false;
   const std::lock_guard<std::mutex> lock(mutex_);

@@ -88,7 +88,9 @@ class Ledger {
   std::condition_variable closing_;
   std::string closed_;                                 // why, once it is
   std::unordered_set<Call, FormHash, SameForm> seen_;  // the first of each form; none is taken out
-  std::array<std::atomic<const Call*>, 64> found_{};   // some of them by hash, to be found without the lock
+  // Some of them, by the upper bits of their hash, to be found without the lock.
+  static constexpr int kFoundBits = 6;
+  std::array<std::atomic<const Call*>, 1 << kFoundBits> found_{};
 };
 
 }  // namespace tefl::ccl

@@ -53,7 +53,6 @@ class TableBackend final : public DeviceBackend {
   Work end_group(const Call& call, std::vector<Work> works) override;
   void abort_beneath(const std::string& reason) override;
   std::string failure() const override;
-  bool is_sound() const override { return failure().empty(); }
 
  private:
   /// What a call works with: the communicator and the stream, as the table takes them.

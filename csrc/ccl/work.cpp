@@ -63,7 +63,7 @@ c10::intrusive_ptr<c10::ivalue::Future> DeviceWork::getFuture() {
   if (!future_) {
     auto future =
         c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()), devices());
-    promise(future);
+    promise(future);  // one that nobody sees to is not handed out
     future_ = std::move(future);
   }
   return future_;

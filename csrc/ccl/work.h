@@ -29,7 +29,7 @@ class DeviceWork : public c10d::Work {
 
  protected:
   using Future = c10::intrusive_ptr<c10::ivalue::Future>;
-  /// Called once, for a future that nobody has yet: sees to its completion.
+  /// Called until it succeeds, for a future that nobody has yet: sees to its completion.
   virtual void promise(const Future& future) = 0;
   /// The results as what a future holds.
   c10::IValue value() const { return outputs_; }

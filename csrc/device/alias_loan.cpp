@@ -114,7 +114,7 @@ C10_ALWAYS_INLINE size_t LentAliases::lend_first(const at::Tensor& tensor, c10::
   const Loan& loan = loans_[number];
   Shell* alias = shell_of(aliases_[number]);
   c10::StorageImpl* own = loan.own.unsafeGetStorageImpl();
-  cover_memory(own, data, loan.source->nbytes(), device);
+  cover_memory(own, {data, device}, loan.source->nbytes());
   const bool resizable = loan.source->resizable();
   if (C10_UNLIKELY(own->resizable() != resizable)) own->set_resizable(resizable);
   if (C10_UNLIKELY(!alias->is_on(device))) alias->set_storage_keep_dtype(loan.own);
@@ -207,8 +207,7 @@ int64_t LentAliases::find_storage(const c10::Storage& storage) const {
 LentAliases::~LentAliases() {
   if (C10_UNLIKELY(overlap_)) give_storages_back();
   for (size_t i = 0; i < count_; ++i) {
-    const bool ready = may_be_lent_again(aliases_[i], loans_[i].own) && !shell_of(aliases_[i])->has_bits();
-    if (C10_UNLIKELY(!ready)) take_back(i);
+    if (C10_UNLIKELY(!is_as_new(aliases_[i], loans_[i].own))) take_back(i);
   }
   if (C10_UNLIKELY(overlap_)) forget_overlap();
   shells_.take_back(this, count_);

@@ -109,6 +109,16 @@ c10::DeviceIndex owner_of(const at::Tensor& tensor) {
   return block->device;
 }
 
+// The Storage that alias_storage() was given to make `alias`, or an undefined one if it made it not.
+c10::Storage source_of(const c10::Storage& alias) {
+  const auto& pointer = alias.data_ptr();
+  if (pointer.get_deleter() == &end_section) return static_cast<Section*>(pointer.get_context())->source;
+  if (pointer.get_deleter() != &drop_source) return {};
+  auto* target = static_cast<c10::intrusive_ptr_target*>(pointer.get_context());
+  return c10::Storage(
+      c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(static_cast<c10::StorageImpl*>(target)));
+}
+
 // The Storage of our device over the memory of `tensor`, of the alias device.
 c10::Storage device_storage(const at::Tensor& tensor) {
   auto source = source_of(tensor.storage());
@@ -141,15 +151,6 @@ void hold_source(const c10::Storage& alias, const c10::Storage& source) noexcept
     impl->set_data_ptr_noswap(held_data(source, impl->_mutable_data_ptr_no_checks().get(), alias.device()));
   }
   impl->set_nbytes(source.nbytes());
-}
-
-c10::Storage source_of(const c10::Storage& alias) {
-  const auto& pointer = alias.data_ptr();
-  if (pointer.get_deleter() == &end_section) return static_cast<Section*>(pointer.get_context())->source;
-  if (pointer.get_deleter() != &drop_source) return {};
-  auto* target = static_cast<c10::intrusive_ptr_target*>(pointer.get_context());
-  return c10::Storage(
-      c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(static_cast<c10::StorageImpl*>(target)));
 }
 
 const c10::DataPtr& owner_of_memory(const c10::DataPtr& data) {

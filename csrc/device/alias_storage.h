@@ -23,9 +23,6 @@ inline void* writable_data(const c10::Storage& storage) {
   return C10_UNLIKELY(copies) ? own_copy(storage) : impl->mutable_data();
 }
 
-/// The Storage that alias_storage() was given to make `alias`, or an undefined one if it made it not.
-c10::Storage source_of(const c10::Storage& alias);
-
 /// What frees the memory of `data`: itself, or what the alias that it belongs to was made from.
 const c10::DataPtr& owner_of_memory(const c10::DataPtr& data);
 

@@ -37,11 +37,6 @@ class Shell final : public c10::TensorImpl {
     if (C10_UNLIKELY(unusual)) return cover_unusual(like);
     copy_metadata(like);
   }
-  /// Over `storage`, which may be labelled as another device's.
-  void lay_over(c10::Storage storage, c10::Device device) {
-    storage_ = std::move(storage);
-    device_opt_ = device;
-  }
   bool is_on(c10::Device device) const { return device_opt_ == device; }
   bool has_bits() const { return key_set_.has_any(kBits); }
   /// What the next tensor may not have, undone while the dtype still allows it.
@@ -92,28 +87,28 @@ std::pair<at::Tensor, c10::Storage> new_shell(c10::Device device);
 /// Of what new_shell() or tensor_over() made.
 inline Shell* shell_of(const at::Tensor& alias) { return static_cast<Shell*>(alias.unsafeGetTensorImpl()); }
 
-/// An alias has no memory of its own, unless a kernel resized it.
+/// An alias that is lent has no memory of its own, unless a kernel resized it.
 inline bool has_own_memory(c10::StorageImpl* alias) {
   return alias->_mutable_data_ptr_no_checks().get_context() != nullptr;
 }
 
-/// Whether nobody else holds an alias. Its object in Python remembers: a kernel written in Python may have
-/// looked at it.
-C10_ALWAYS_INLINE bool is_held_by_one(const at::Tensor& alias) {
-  return alias.use_count() == 1 && alias.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj() == nullptr;
-}
-
-/// Nor the Storage that is its own.
+/// Whether nobody else holds an alias, nor the Storage that is its own. Their objects in Python remember: a
+/// kernel written in Python may have looked at them.
 C10_ALWAYS_INLINE bool may_be_lent_again(const at::Tensor& alias, const c10::Storage& own) {
   c10::StorageImpl* storage = own.unsafeGetStorageImpl();
-  return is_held_by_one(alias) && own.use_count() == 2 && !has_own_memory(storage) &&
+  return alias.use_count() == 1 && own.use_count() == 2 && !has_own_memory(storage) &&
+         alias.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj() == nullptr &&
          storage->pyobj_slot()->load_pyobj() == nullptr;
+}
+/// And it has no bits that the next tensor may not have.
+C10_ALWAYS_INLINE bool is_as_new(const at::Tensor& alias, const c10::Storage& own) {
+  return may_be_lent_again(alias, own) && !shell_of(alias)->has_bits();
 }
 
 /// Puts the Storage of an alias that may be lent over `data`. The pointer is made anew over the old one,
-/// whose destructor would do nothing: the alias owns no memory.
-inline void cover_memory(c10::StorageImpl* alias, void* data, size_t bytes, c10::Device device) {
-  new (&alias->_mutable_data_ptr_no_checks()) c10::DataPtr(data, device);
+/// whose destructor is not to run: the alias owns no memory, whatever the pointer says.
+inline void cover_memory(c10::StorageImpl* alias, c10::DataPtr data, size_t bytes) {
+  new (&alias->_mutable_data_ptr_no_checks()) c10::DataPtr(std::move(data));
   alias->unsafe_set_nbytes(bytes);
 }
 

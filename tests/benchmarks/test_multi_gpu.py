@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -58,6 +59,30 @@ def test_parts_that_fail_are_recorded_and_the_others_run(
     assert facts["ddp"]["failed"].startswith("ValueError: ")
     assert facts["copies"] == {"failed": "RuntimeError: status 1: too bad\n"}
     assert facts["killed"] == {"seconds": 1}
+
+
+def test_copies_and_a_killed_rank_can_be_tried_on_the_simulated_device(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = tmp_path / "not there yet"
+    command = ["multi_gpu.py", "--provider", "sim", "--plain", "cpu", "--json", str(folder)]
+    monkeypatch.setattr(sys, "argv", [*command, "--only", "copies", "killed"])
+    monkeypatch.setenv("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+    assert script.main() == 0
+    (file,) = folder.glob("*.json")
+    facts = json.loads(file.read_text())
+    assert facts["copies"] == {"maca:0 to maca:1": True, "maca:1 to maca:0": True}
+    assert facts["killed"]["statuses"] == [1, -signal.SIGKILL]
+    assert "ended: rank 0 after" in facts["killed"]["says"][0]
+    assert "DistBackendError" in facts["killed"]["says"][0]
+
+
+def test_a_rank_that_is_not_killed_but_fails_is_no_result(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["multi_gpu.py", "--provider", "sim", "--only", "killed"])
+    monkeypatch.setattr(script, "__file__", str(tmp_path / "no such script.py"))
+    assert script.main() == 1
 
 
 def test_without_gpus_nothing_is_run_and_nothing_written(

@@ -5,15 +5,21 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 
 import pytest
 import torch
 import torch.distributed as dist
 from checks_collectives import everyone, given, same
 
+OVER_NCCL = os.environ["BENEATH"] == "nccl"
+"""What is made at first use, communicators, kernels, a stream's memory, may wait for the whole GPU there, so
+for another communicator's kernel, and that for a rank which waits the other way round: it is made before
+threads."""
+
 
 def check_each_device_of_a_process(rank: int, size: int) -> None:
-    count, first = torch.maca.device_count(), rank if os.environ["BENEATH"] == "nccl" else 0  # one rank a GPU
+    count, first = torch.maca.device_count(), rank if OVER_NCCL else 0  # one rank a GPU
     devices = [f"maca:{(first + index) % count}" for index in range(min(2, count))]
     tensors = [given(rank, 4).to(device) for device in devices]
     for work in [dist.all_reduce(tensor, async_op=True) for tensor in tensors]:
@@ -29,29 +35,36 @@ def check_each_device_of_a_process(rank: int, size: int) -> None:
 
 def check_threads_with_groups_and_streams_of_their_own(rank: int, size: int) -> None:
     groups, device = [dist.new_group(list(range(size))) for _ in range(2)], torch.maca.current_device()
+    streams = [torch.Stream(device="maca") for _ in range(2)]
 
     def work(number: int) -> bool:
         right = True
         torch.maca.set_device(device)  # a thread begins on the first
-        with torch.Stream(device="maca"):
+        with streams[number]:
             for turn in range(20):
                 tensor = torch.full((100 + number,), float(rank + turn), device="maca")
                 dist.all_reduce(tensor, group=groups[number])
                 right &= tensor.cpu().eq(sum(range(size)) + size * turn).all().item()
         return right
 
-    # NCCL's communicators and CUDA's kernels are loaded one after another: what waits for the whole GPU then
-    # would wait for the other group's kernel, and that for a rank which waits the other way round.
-    assert [work(number) for number in range(2)] == [True, True]
+    if OVER_NCCL:
+        assert [work(number) for number in range(2)] == [True, True]
     with ThreadPoolExecutor(2) as threads:
         assert list(threads.map(work, range(2))) == [True, True]
 
 
 def check_threads_that_send_and_receive_in_one_group(rank: int, size: int) -> None:
     mine, output = given(rank, 1000).to("maca"), torch.zeros(1000, device="maca")
+    send = partial(dist.send, mine, (rank + 1) % size)
+    receive = partial(dist.recv, output, (rank - 1) % size)
+    if OVER_NCCL:
+        for part in (receive, send) if rank % 2 else (send, receive):
+            part()
+            torch.maca.synchronize()
+        output.zero_()
     with ThreadPoolExecutor(2) as threads:
-        sent = threads.submit(dist.send, mine, (rank + 1) % size)
-        threads.submit(dist.recv, output, (rank - 1) % size).result()
+        sent = threads.submit(send)
+        threads.submit(receive).result()
         sent.result()
     same(output, given((rank - 1) % size, 1000))
 
@@ -69,7 +82,7 @@ def check_groups_made_in_odd_orders(rank: int, size: int) -> None:
 def check_options_are_those_of_what_is_beneath(rank: int, size: int) -> None:
     with pytest.raises(TypeError, match=r"pg_options: got builtins.str; 'tefl' over .* takes "):
         dist.new_group(pg_options="fast")
-    if os.environ["BENEATH"] == "nccl":
+    if OVER_NCCL:
         options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)  # see test_group_options.py
         dist.all_reduce(tensor := torch.ones(2, device="maca"), group=dist.new_group(pg_options=options))
         assert tensor.tolist() == [size] * 2

@@ -115,7 +115,7 @@ void Segment::wait_for_all(std::chrono::milliseconds timeout) const {
     }
     if (missing.empty()) return;
     if (std::chrono::steady_clock::now() > deadline) {
-      throw Error(TEFL_ERR_INTERNAL, "of " + std::to_string(size_) + " ranks " + missing +
+      throw Error(TEFL_ERR_INTERNAL, "rank " + missing + " of " + std::to_string(size_) +
                                          " did not join the communicator within " +
                                          std::to_string(timeout.count()) + " ms");
     }
