@@ -189,6 +189,7 @@ def killed(options: argparse.Namespace) -> Any:
     return {
         "seconds": time.monotonic() - start,
         "time_out": PATIENCE,
+        "watchdog_sleeps": 4 * DUMP,
         "statuses": [each.status for each in outcomes],
         "says": lines,
     }

@@ -115,8 +115,9 @@ def several_gpus_table(facts: dict[str, Any]) -> list[str]:
     if "seconds" in facts.get("killed", {}):
         killed = facts["killed"]
         lines.append(
-            f"| a rank is killed, the time-out is {killed['time_out']:.0f} s and NCCL's watchdog waits "
-            f"4 s and not a minute: all have ended, start-up included, after | {killed['seconds']:.0f} s | |"
+            f"| a rank is killed, the time-out is {killed['time_out']:.0f} s and NCCL's watchdog sleeps "
+            f"{killed['watchdog_sleeps']:.0f} s and not a minute: all have ended, start-up included, after | "
+            f"{killed['seconds']:.0f} s | |"
         )
     return lines
 

@@ -38,10 +38,14 @@ Call DeviceBackend::rooted(OpType type, const char* name, int64_t root) const {
 
 Call DeviceBackend::reducing(OpType type, const char* name, const c10d::ReduceOp& op,
                              at::TensorList tensors) const {
-  for (const auto& tensor : tensors) require_reducible(name, op, tensor.scalar_type());
   auto call = named(type, name);
-  call.reduction = name_of(op);
+  set_reduction(call, op, tensors);
   return call;
+}
+
+void DeviceBackend::set_reduction(Call& call, const c10d::ReduceOp& op, at::TensorList tensors) {
+  for (const auto& tensor : tensors) require_reducible(call.name, op, tensor.scalar_type());
+  call.reduction = name_of(op);
 }
 
 Call DeviceBackend::message(OpType type, const char* name, std::optional<int> peer) const {
@@ -201,9 +205,7 @@ DeviceBackend::Work DeviceBackend::allreduce_coalesced(Tensors& tensors,
 
 DeviceBackend::Work DeviceBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
   auto call = rooted(OpType::REDUCE, "reduce", opts.rootRank);
-  require_one(call, tensors.size());
-  require_reducible(call.name, opts.reduceOp, tensors.front().scalar_type());
-  call.reduction = name_of(opts.reduceOp);
+  set_reduction(call, opts.reduceOp, tensors);
   call.in_memory_order = true;
   admit_one(call, tensors);
   return begin_reduce(call, tensors, opts);

@@ -132,6 +132,8 @@ class DeviceBackend : public c10d::Backend {
   Call named(c10d::OpType type, const char* name) const;
   Call rooted(c10d::OpType type, const char* name, int64_t root) const;
   Call reducing(c10d::OpType type, const char* name, const c10d::ReduceOp& op, at::TensorList tensors) const;
+  /// The reduction of a call, which must be one of all `tensors`' dtypes.
+  static void set_reduction(Call& call, const c10d::ReduceOp& op, at::TensorList tensors);
   Call message(c10d::OpType type, const char* name, std::optional<int> peer) const;
   /// Fills in `call`, of `all` those tensors, whose size `measured` tells; counts it and compares it.
   void admit(Call& call, at::TensorList measured, std::initializer_list<at::TensorList> all);

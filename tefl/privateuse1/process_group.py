@@ -117,10 +117,7 @@ def _nccl(options: Any, given: Any) -> Any:
             f"pg_options: got {_kind(given)}; {BACKEND!r} over NCCL takes ProcessGroupNCCL.Options"
         )
     settings = ProcessGroupNCCL.Options()
-    for name in (
-        "is_high_priority_stream",
-        "config",
-    ):  # the rest is the group's, or another's
+    for name in ("is_high_priority_stream", "config"):  # the rest is the group's, or another's
         if hasattr(given, name):
             setattr(settings, name, getattr(given, name))
     settings._timeout = options.timeout
